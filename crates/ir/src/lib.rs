@@ -17,6 +17,7 @@ pub mod functional_ops;
 pub mod functional_program;
 pub mod fused;
 pub mod graph;
+pub mod kernel_def;
 mod layout;
 mod loc;
 pub mod loops;

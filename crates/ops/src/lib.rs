@@ -31,7 +31,10 @@ pub use dispatch::fake::FakeCtx;
 pub use dispatch::panics::with_silent_panics;
 #[doc(hidden)]
 pub use dispatch::prepared::composed_nests;
-pub use dispatch::prepared::{PlacedOperand, PreparedCall, PreparedKernel, RegionBuilder, Work};
+pub use dispatch::prepared::{
+    KernelBinding, LoweredBody, LoweredCall, LoweredNest, PlacedOperand, PreparedCall,
+    PreparedKernel, Work,
+};
 pub use dispatch::threads::num_threads;
 pub use dispatch::value::{Args, Outputs, Value, ValueKind};
 pub use dispatch::value_list::ValueList;

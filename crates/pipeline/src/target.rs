@@ -2,14 +2,16 @@
 //! nowhere else: the passes in this crate ask these functions, and the passes in `maquette-rewrite`
 //! get the facts as traits.
 //!
-//! Today there is one target, the CPU. Its kernels are known by `maquette-runtime`, and that is all
-//! for which this crate depends on the runtime.
+//! Today there is one target, the CPU. `maquette-lower` knows what one kernel computes, and
+//! `maquette-runtime` what an executable runs in planned memory. That is all for which this crate
+//! depends on the runtime.
 
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::graph::{Graph, OpFacts};
+use maquette_lower::KernelFacts;
 use maquette_ops::library::Facts;
-use maquette_runtime::{Executable, KernelFacts};
+use maquette_runtime::Executable;
 
 /// Facts of operators.
 pub(crate) const OPERATORS: &dyn OpFacts = &Facts;

@@ -29,7 +29,6 @@
 mod arena_layout;
 mod executable;
 mod frozen;
-mod fusion;
 mod instance;
 pub mod memory_map;
 mod outputs;
@@ -37,9 +36,9 @@ mod packed_weights;
 pub mod peaks;
 mod planned;
 pub mod profile;
+mod region_nodes;
 mod run;
 mod unplanned;
 
 pub use executable::Executable;
 pub use frozen::Weights;
-pub use fusion::KernelFacts;

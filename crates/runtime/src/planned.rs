@@ -1,7 +1,6 @@
 //! Programs in planned memory: instances for the layouts of inputs, and what runs leave to later
 //! ones.
 
-use crate::fusion::SizeClasses;
 use crate::instance::{Instance, InstanceKey, Uses};
 use crate::packed_weights::PackedWeights;
 use crate::run::{RunMemory, StepObserver, run_instance};
@@ -10,6 +9,7 @@ use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::{FusedProgram, Refusal};
 use maquette_ir::graph::{Graph, Stmt, ValueId};
+use maquette_lower::SizeClasses;
 use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Error, Result, RunBorrow, Tensor, Value, is_in_kernel, occupying_a_core};
 use rustc_hash::FxHashSet;

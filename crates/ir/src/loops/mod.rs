@@ -37,6 +37,7 @@ mod index;
 pub mod named;
 mod parse;
 mod print;
+mod schedule;
 mod sort;
 mod verify;
 pub mod work;
@@ -47,6 +48,7 @@ pub use compose::{ComposedTensor, Composition, Extent, Extents};
 pub use contract::{GROUP, SEGMENT};
 pub use eval::EvalError;
 pub use index::{Affine, Index, IndexMap};
+pub use schedule::outer_axes;
 pub use verify::{LoopError, UnprovenLoad};
 
 use crate::DType;

@@ -49,7 +49,7 @@ use crate::isa::Isa;
 use crate::view::{View, ViewMut};
 use kept_plans::Plans;
 use maquette_ir::Scalar;
-use maquette_ir::loops::{Axes, AxisId, Index, LaunchScalar, LoopNest};
+use maquette_ir::loops::{Axes, AxisId, Index, LaunchScalar, LoopNest, outer_axes};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::sym::{Expr, SymbolId};
 use smallvec::SmallVec;
@@ -80,7 +80,7 @@ impl LoopKernel {
 
     /// Prepares a nest that is composed of others. The generic executor runs such a nest.
     pub fn composed(nest: LoopNest) -> LoopKernel {
-        let outer = schedule::outer_axes(&nest, 0..nest.stages().len());
+        let outer = outer_axes(&nest, 0..nest.stages().len());
         let (symbols, moved) = (symbols(&nest), moves::exprs(&nest).into());
         let (nest, plans) = (Arc::new(nest), Arc::default());
         LoopKernel { nest, outer, symbols, plans, special: None, moved }

@@ -1,60 +1,18 @@
-//! Outer axes and panels.
+//! Panels of outer iterations.
 //!
-//! An axis is outer if every stage iterates over it, none combines values along it, and each load
-//! of a stage's output reads the iteration's own part: the dimension of the axis is indexed by the
-//! axis. Iterations of outer axes are then independent of each other through all stages.
-//!
-//! A nest with contractions is computed in phases, one after another: each has outer axes of its
-//! own, and what it leaves to later ones is in memory as a whole.
+//! The [outer axes](maquette_ir::loops::outer_axes) of a nest are divided into panels that fit the
+//! first caches. A nest with contractions is computed in phases, one after another: each has outer
+//! axes of its own, and what it leaves to later ones is in memory as a whole.
 
 use super::launch::Launch;
 use crate::view::Dims;
-use maquette_ir::loops::{Affine, Axes, AxisId, Index, LoopNest, Source, Stage, StageKind};
+use maquette_ir::loops::{Axes, AxisId, Index, Source, StageKind};
 use smallvec::SmallVec;
 use std::ops::Range;
 
 /// The bytes that a panel reads and writes, which are to stay in the nearest caches. In small
 /// panels the tens of nanoseconds of each stage count; large ones leave the first cache.
 const PANEL_BYTES: usize = 64 << 10;
-
-/// The axes that some stages can iterate over together, in the order of the first of them.
-pub(super) fn outer_axes(nest: &LoopNest, phase: Range<usize>) -> Axes {
-    let stages = nest.stages().get(phase.clone()).unwrap_or_default();
-    let Some((first, others)) = stages.split_first() else { return Axes::new() };
-    let mut outer: Axes = first.over.clone();
-    outer.retain(|axis| !combines(first, *axis));
-    for stage in others {
-        outer.retain(|axis| stage.over.contains(axis) && !combines(stage, *axis));
-    }
-    // Dropping an axis never makes another one invalid.
-    outer.retain(|axis| stages.iter().all(|stage| reads_its_own(nest, &phase, stage, *axis)));
-    outer
-}
-
-/// Whether a stage combines values along an axis, or as a whole.
-fn combines(stage: &Stage, axis: AxisId) -> bool {
-    match &stage.kind {
-        StageKind::Map => false,
-        StageKind::Reduce { along, .. } => along.contains(&axis),
-        StageKind::Scan { along, .. } | StageKind::Sort { along, .. } => *along == axis,
-        // A product divides itself, and a scatter writes anywhere.
-        StageKind::Contract { .. } | StageKind::Scatter { .. } => true,
-    }
-}
-
-/// Whether each load of a stage reads the part of its source that an iteration of the axis wrote,
-/// if it is one of the phase.
-fn reads_its_own(nest: &LoopNest, phase: &Range<usize>, stage: &Stage, axis: AxisId) -> bool {
-    stage.loads.iter().all(|load| {
-        let Source::Stage(output) = load.from else { return true };
-        if !phase.contains(&output.stage.index()) {
-            return true;
-        }
-        let Some(source) = nest.stage(output.stage) else { return false };
-        let dim = source.axes().iter().position(|a| *a == axis);
-        dim.and_then(|dim| load.at.indices().get(dim)) == Some(&Index::Affine(Affine::from(axis)))
-    })
-}
 
 /// The outer iterations, divided into panels: ranges of one outer axis, with all iterations of the
 /// axes inside it.

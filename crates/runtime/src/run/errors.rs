@@ -1,8 +1,8 @@
 //! Errors of launches.
 
 use super::Run;
-use crate::fusion::run_nodes;
 use crate::instance::{Launch, LaunchedRegion, Origin, Segment, TensorAt};
+use crate::region_nodes::run_nodes;
 use maquette_interp::{in_window, wrong_graph};
 use maquette_ir::Loc;
 use maquette_ops::{Error, ErrorKind, Result, Tensor};

@@ -9,17 +9,18 @@
 //! dtypes are those that the kernel was chosen for.
 #![allow(unsafe_code)]
 
-mod fusion_class;
+mod composed;
 mod kernel;
+mod lowered;
 mod operand;
 mod packed;
 mod prepare;
-mod region;
 mod work;
 
+pub use composed::{KernelBinding, composed_nests};
 pub use kernel::PreparedKernel;
+pub use lowered::{LoweredBody, LoweredCall, LoweredNest};
 pub use operand::PlacedOperand;
-pub use region::{RegionBuilder, composed_nests};
 pub use work::Work;
 
 use crate::dispatch::value::Value;

@@ -72,7 +72,9 @@ impl Layout {
 }
 
 impl PlacedOperand {
-    pub(super) fn of(tensor: usize, t: &Tensor) -> Option<PlacedOperand> {
+    /// All elements of a fake tensor with plain sizes, which is number `tensor`. `None` if a view
+    /// of these sizes has more elements than an eager call takes.
+    pub fn of(tensor: usize, t: &Tensor) -> Option<PlacedOperand> {
         let at = t.meta().concrete()?;
         is_countable(&at.sizes)?;
         let start = at.offset.checked_mul(at.width)?;
@@ -80,8 +82,9 @@ impl PlacedOperand {
         Some(PlacedOperand { tensor, start, layout })
     }
 
-    /// The same memory, broadcast to `sizes` by strides of 0.
-    pub(super) fn expanded(self, sizes: &[i64]) -> Option<PlacedOperand> {
+    /// The same memory, broadcast to `sizes` by strides of 0. `None` if the operand does not expand
+    /// to these sizes.
+    pub fn expanded(self, sizes: &[i64]) -> Option<PlacedOperand> {
         let lead = sizes.len().checked_sub(self.layout.sizes.len())?;
         let mut strides: Dims = SmallVec::from_elem(0, lead);
         for ((&n, &s), &m) in
@@ -101,7 +104,7 @@ impl PlacedOperand {
 
     /// The same elements, in row-major order, under other sizes of the same number of elements.
     /// `None` if no strides address them.
-    pub(super) fn reshaped(self, sizes: &[i64]) -> Option<PlacedOperand> {
+    pub fn reshaped(self, sizes: &[i64]) -> Option<PlacedOperand> {
         if self.layout.sizes[..] == *sizes {
             return Some(self);
         }
@@ -114,13 +117,18 @@ impl PlacedOperand {
     }
 
     /// The same memory, in which the dimensions of stride 0 have one element.
-    pub(super) fn without_broadcast(mut self) -> PlacedOperand {
+    pub fn without_broadcast(mut self) -> PlacedOperand {
         for (size, stride) in self.layout.sizes.iter_mut().zip(&self.layout.strides) {
             if *stride == 0 {
                 *size = 1;
             }
         }
         self
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.layout.dtype
     }
 
     /// The sizes with which the kernel accesses it.

@@ -4,7 +4,6 @@
 //! that lie otherwise, such as parts of a concatenation, are computed in row-major memory first.
 
 use super::{Builder, fake, launches::placed, planned_buffers, wrong_graph};
-use crate::fusion::region_call;
 use crate::instance::{Launch, LaunchedRegion, Origin, RegionByNodes, Step, TensorAt};
 use maquette_interp::Bindings;
 use maquette_ir::buffer_plan::{BufferView, ResultDest};
@@ -12,6 +11,7 @@ use maquette_ir::functional_ops::{FunctionalOp, List};
 use maquette_ir::fused::FusedRegion;
 use maquette_ir::graph::{Arg, ValueId};
 use maquette_ir::sym::Expr;
+use maquette_lower::lower_region;
 use maquette_ops::{PreparedCall, Result, Tensor};
 use rustc_hash::FxHashMap;
 use std::slice;
@@ -54,7 +54,9 @@ impl Builder<'_> {
         };
         let launch = |bindings: &Bindings<'_>, targets: &[TensorAt]| {
             let size = |e: Expr| bindings.eval_in(graph.symbols(), e).ok();
-            let call = region_call(graph, region, classes, &size, &operands, &fakes(targets))?;
+            let lowered = lower_region(graph, region, classes, &size, &operands, &fakes(targets))?;
+            let (op, kernel, binding) = lowered;
+            let call = PreparedCall::of_kernel(op, &kernel, binding)?;
             let (call, places) = placed(call, &leaves, targets)?;
             let origin = match region.may_fail {
                 false => {

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 /// The sizes of a graph, by classes that guards make equal.
 #[derive(Default)]
-pub(crate) struct SizeClasses {
+pub struct SizeClasses {
     /// The table in which the guards are assumed.
     table: SymTable,
     /// The representative of each size that is not its own.
@@ -39,12 +39,12 @@ impl SizeClasses {
     }
 
     /// The size by which all of its class are known.
-    pub fn representative(&self, size: Expr) -> Expr {
+    pub(crate) fn representative(&self, size: Expr) -> Expr {
         self.others.get(&size).copied().unwrap_or(size)
     }
 
     /// The values of a representative.
-    pub fn range(&self, representative: Expr) -> Range {
+    pub(crate) fn range(&self, representative: Expr) -> Range {
         self.table.bounds(representative)
     }
 }

@@ -1,23 +1,14 @@
 //! Regions that are a loop nest: rows, maps, and products or convolutions with what follows them.
 
-use super::super::operand::{PlacedOperand, views, views_mut};
-use super::super::{Kernel, Operands, Results};
-use super::kernels::kernel_of;
 use super::{KnownValue, Sizes, ValueSource};
-use crate::operator::loops::NestLaunch;
 use maquette_ir::Scalar;
 use maquette_ir::fused::FusionKind;
-use maquette_ir::loops::{AxisId, ComposedTensor, Composition, Extent, Extents};
+use maquette_ir::kernel_def::{KernelBody, KernelDef};
+use maquette_ir::loops::{ComposedTensor, Composition, Extent, Extents};
 use maquette_ir::scalar_expr::ScalarExpr;
-use maquette_ir::sym::SymbolId;
-use maquette_kernels::LoopKernel;
+use maquette_ops::{KernelBinding, PlacedOperand};
 use smallvec::SmallVec;
 use std::sync::Arc;
-
-/// A region with fewer rows than this is not computed by rows if each has more elements than
-/// [`LONG_ROW`]: the operators alone divide a row among threads.
-const FEW_ROWS: i64 = 8;
-const LONG_ROW: i64 = 32_768;
 
 /// A list of sizes under which results and operands are addressed.
 struct Space {
@@ -70,7 +61,7 @@ impl Nest {
         if let Some((_, tensor)) = self.operands.iter().find(|(known, _)| *known == operand) {
             return tensor.clone();
         }
-        let tensor = self.composition.operand(operand.layout.dtype, extents);
+        let tensor = self.composition.operand(operand.dtype(), extents);
         self.operands.push((operand, tensor.clone()));
         tensor
     }
@@ -110,7 +101,7 @@ impl Nest {
                 ValueSource::Memory(operand) => {
                     let operand = operand.clone().expanded(sizes)?.reshaped(&space)?;
                     let operand = operand.without_broadcast();
-                    let kept = operand.layout.sizes.iter().zip(&space);
+                    let kept = operand.sizes().iter().zip(&space);
                     let extents = kept.zip(&space_extents).map(|((n, all), extent)| {
                         if n == all { *extent } else { Extent::Number(*n) }
                     });
@@ -130,9 +121,9 @@ impl Nest {
     pub fn finish(
         mut self,
         results: &[ValueSource],
-        places: Results,
-        symbols: &[i64],
-    ) -> Option<(Kernel, Operands, Results)> {
+        places: Vec<PlacedOperand>,
+        symbols: Vec<i64>,
+    ) -> Option<(KernelDef, KernelBinding)> {
         let tensor = |source: &ValueSource| match source {
             ValueSource::Composed(tensor) => Some(tensor.clone()),
             _ => None,
@@ -140,38 +131,16 @@ impl Nest {
         let results = results.iter().map(tensor);
         let results = results.collect::<Option<SmallVec<[ComposedTensor; 4]>>>()?;
         let places = places.into_iter().zip(&results).map(|(place, of)| {
-            let sizes = of.extents().iter().map(|e| e.value(symbols));
+            let sizes = of.extents().iter().map(|e| e.value(&symbols));
             place.reshaped(&sizes.collect::<Option<Sizes>>()?)
         });
-        let places = places.collect::<Option<Results>>()?;
+        let results_at = places.collect::<Option<_>>()?;
         self.composition.finish(&results);
-        let operands = std::mem::take(&mut self.operands);
-        let operands: Operands = operands.into_iter().map(|(operand, _)| operand).collect();
-        let launch = self.launch(&self.composition, symbols, &operands, &places);
-        // Sizes may be equal without a proof.
-        let launch = launch.or_else(|| {
-            let composition = self.composition.for_numbers(symbols);
-            let is_other = !symbols.is_empty();
-            is_other.then(|| self.launch(&composition, &[], &operands, &places)).flatten()
-        });
-        Some((Kernel::Nest(Box::new(launch?)), operands, places))
-    }
-
-    fn launch(
-        &self,
-        composition: &Composition,
-        symbols: &[i64],
-        operands: &[PlacedOperand],
-        places: &[PlacedOperand],
-    ) -> Option<NestLaunch> {
-        let kernel = kernel_of(composition, symbols)?;
-        if self.kind == FusionKind::Rows && !runs_by_rows(&kernel, self.outer, symbols) {
-            return None;
-        }
-        let mut launch =
-            NestLaunch::composed(kernel, symbols, self.numbers.iter().copied().collect());
-        launch.plan(&views(operands), &views_mut(places)).ok()?;
-        Some(launch)
+        let operands = self.operands.into_iter().map(|(operand, _)| operand).collect();
+        let binding =
+            KernelBinding { symbols, numbers: self.numbers, operands, results: results_at };
+        let body = KernelBody::Nest(self.composition);
+        Some((KernelDef { kind: self.kind, outer: self.outer, body }, binding))
     }
 }
 
@@ -179,17 +148,4 @@ impl Nest {
 fn space_of<'a>(spaces: &'a [Space], sizes: &[i64]) -> Option<&'a Space> {
     let numel: i64 = sizes.iter().product();
     spaces.iter().find(|space| space.sizes.iter().product::<i64>() == numel)
-}
-
-/// Whether the executor runs all stages row by row, and threads have enough rows.
-fn runs_by_rows(kernel: &LoopKernel, rows: usize, symbols: &[i64]) -> bool {
-    let (nest, outer) = (kernel.nest(), kernel.outer_axes());
-    let value = |symbol: SymbolId| symbols.get(symbol.index()).copied();
-    let extent = |axis: &AxisId| nest.symbols().eval(nest.extent(*axis), &value);
-    let points = |axes: &[AxisId]| {
-        axes.iter().map(|a| extent(a).unwrap_or(i64::MAX)).fold(1i64, i64::saturating_mul)
-    };
-    let all = nest.stages().iter().map(|stage| points(&stage.over)).max().unwrap_or(0);
-    let count = points(outer);
-    outer.len() >= rows && (count >= FEW_ROWS || all / count.max(1) <= LONG_ROW)
 }

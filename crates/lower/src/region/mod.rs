@@ -3,7 +3,7 @@
 //! A [`RegionBuilder`] is given the calls of a region of a graph, on fake tensors with plain sizes.
 //! It puts their computations together: the expressions of pointwise operators become one, and the
 //! nests of others become one nest ([`Composition`]). Coercion, promotion and the choice of the nest
-//! are those of a single call.
+//! are those of a single call ([`Op::lowered`]).
 //!
 //! A value may be reshaped between two operators. Both see its elements in row-major order, so the
 //! elements of all operators of a region are numbered alike. Memory outside of the region is
@@ -17,29 +17,18 @@
 //! decisions here are made on numbers, and the composition shows their outcome: where a size decides
 //! otherwise, the composition is another one.
 
-mod kernels;
 mod nest;
 
-#[doc(hidden)]
-pub use kernels::composed_nests;
-
-use super::operand::PlacedOperand;
-use super::{Kernel, Operands, PreparedCall, Results};
-use crate::dispatch::coerce_args::coerce_args;
-use crate::dispatch::value::Args;
-use crate::library::Op;
-use crate::mode;
-use crate::operator::Lowering;
-use crate::operator::execute::PointwiseCall;
-use crate::operator::loops::PlacedNest;
-use crate::operator::lowering::How;
-use crate::tensor::Tensor;
-use crate::tensor::meta::{IntoDims, Meta};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::fused::FusionKind;
+use maquette_ir::kernel_def::{KernelBody, KernelDef};
 use maquette_ir::loops::{ComposedTensor, Extent, Extents, Load, Source, Stage, StageKind};
 use maquette_ir::scalar_expr::{ExprBuilder, Reg, ScalarExpr};
 use maquette_ir::sym::Range;
+use maquette_ops::internals::{MetaInternals, TensorInternals};
+use maquette_ops::{
+    Args, IntoDims, KernelBinding, LoweredBody, LoweredNest, Meta, Op, PlacedOperand, Tensor,
+};
 use nest::Nest;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -47,7 +36,7 @@ use std::sync::Arc;
 type Sizes = SmallVec<[i64; 6]>;
 
 /// The calls of a region, as far as they are known.
-pub struct RegionBuilder {
+pub(crate) struct RegionBuilder {
     form: Form,
     values: Vec<KnownValue>,
     /// How many of the values are operands of the region.
@@ -140,38 +129,23 @@ impl RegionBuilder {
     /// Adds a call, whose tensors are operands or results of earlier calls. `extents` are those of
     /// its results. Returns fake tensors for the results. `None` if the call cannot be a part of
     /// the region.
-    pub fn call(&mut self, op: Op, mut args: Args, extents: &[Extents]) -> Option<Vec<Tensor>> {
-        let state = op.state().ok()?;
-        let def = state.plain_builtin()?;
+    pub fn call(&mut self, op: Op, args: Args, extents: &[Extents]) -> Option<Vec<Tensor>> {
+        let call = op.lowered(args).ok()?;
         self.op.get_or_insert(op);
-        mode::without_modes(|| {
-            coerce_args(&state, &mut args).ok()?;
-            match &def.lowering {
-                Lowering::Pointwise(p) => {
-                    let PointwiseCall { compiled, operands, meta } =
-                        p.call(def, &state, &args, None).ok()?;
-                    let operands = operands.iter().map(|t| self.value(t));
-                    let mut operands = operands.collect::<Option<SmallVec<[usize; 4]>>>()?;
-                    if fault_injected(Fault::OperandsInReverse) {
-                        operands.reverse();
-                    }
-                    let result =
-                        Tensor::fake_of(Meta::contiguous(meta.sizes, meta.dtype).on(meta.device));
-                    let [extents] = extents else { return None };
-                    let source = self.pointwise(&compiled.expr, &operands, &result, extents)?;
-                    self.define(result.clone(), extents.clone(), source)?;
-                    Some(vec![result])
+        match &call.body {
+            LoweredBody::Elements { expr, operands } => {
+                let operands = operands.iter().map(|t| self.value(t));
+                let mut operands = operands.collect::<Option<SmallVec<[usize; 4]>>>()?;
+                if fault_injected(Fault::OperandsInReverse) {
+                    operands.reverse();
                 }
-                Lowering::Compute(c) => {
-                    let How::Loops(build) = c.how else { return None };
-                    let results = op.fake_results(def, &state, &args)?;
-                    let nest = PlacedNest::of(def, build, &args, &results).ok()??;
-                    self.nest(&nest, &results, extents)?;
-                    Some(results)
-                }
-                _ => None,
+                let ([extents], [result]) = (extents, &call.results[..]) else { return None };
+                let source = self.pointwise(expr, &operands, result, extents)?;
+                self.define(result.clone(), extents.clone(), source)?;
             }
-        })
+            LoweredBody::Nest(nest) => self.nest(nest, &call.results, extents)?,
+        }
+        Some(call.results)
     }
 
     /// Adds a view of the result of a call: its elements in row-major order, under other sizes.
@@ -208,7 +182,12 @@ impl RegionBuilder {
         }
     }
 
-    fn nest(&mut self, placed: &PlacedNest, results: &[Tensor], extents: &[Extents]) -> Option<()> {
+    fn nest(
+        &mut self,
+        placed: &LoweredNest,
+        results: &[Tensor],
+        extents: &[Extents],
+    ) -> Option<()> {
         if placed.writes_view() {
             return None;
         }
@@ -222,10 +201,10 @@ impl RegionBuilder {
         let (first, first_extents) = (results.first()?.meta().concrete()?.sizes, extents.first()?);
         nest.start(&first, first_extents)?;
         let is_product = |stage: &Stage| matches!(stage.kind, StageKind::Contract { .. });
-        if placed.launch.kernel().nest().stages().iter().any(is_product) {
+        if placed.nest().stages().iter().any(is_product) {
             nest.add_space(&first, first_extents)?;
         }
-        for t in &placed.operands {
+        for t in placed.operands() {
             let known = self.values.iter().find(|value| value.tensor.is_same_handle(t));
             operands.push(match known.map(|value| (&value.source, &value.extents)) {
                 Some((ValueSource::Composed(tensor), _)) => tensor.clone(),
@@ -244,10 +223,9 @@ impl RegionBuilder {
                 }
             });
         }
-        let kernel = placed.launch.kernel();
         let symbols = placed.symbol_extents(&operands, extents)?;
-        let parts = nest.composition.nest(kernel.nest(), &symbols, &operands, extents);
-        nest.numbers.extend(placed.launch.numbers());
+        let parts = nest.composition.nest(placed.nest(), &symbols, &operands, extents);
+        nest.numbers.extend(placed.numbers());
         for ((tensor, part), extents) in results.iter().zip(parts).zip(extents) {
             self.define(tensor.clone(), extents.clone(), ValueSource::Composed(part))?;
         }
@@ -255,17 +233,22 @@ impl RegionBuilder {
     }
 
     /// The kernel that computes `results`, which calls returned, into memory of the layouts of
-    /// `outs`. `None` if no kernel does.
-    pub fn finish(self, results: &[Tensor], outs: &[Tensor]) -> Option<PreparedCall> {
+    /// `outs`; its first operator, and what a launch binds. `None` if a result is not computed, or
+    /// if no strides address the memory in the order of the kernel.
+    pub fn finish(
+        self,
+        results: &[Tensor],
+        outs: &[Tensor],
+    ) -> Option<(Op, KernelDef, KernelBinding)> {
         let source = |t: &Tensor| self.values.get(self.value(t)?).map(|v| v.source.clone());
         let sources = results.iter().map(source).collect::<Option<SmallVec<[_; 4]>>>()?;
         let places = outs.iter().enumerate().map(|(i, out)| PlacedOperand::of(i, out));
-        let places = places.collect::<Option<Results>>()?;
-        let (kernel, operands, results) = match self.form {
+        let places = places.collect::<Option<Vec<PlacedOperand>>>()?;
+        let (kernel, binding) = match self.form {
             Form::Elements(elements) => elements.finish(&sources, places)?,
-            Form::Nest(nest) => nest.finish(&sources, places, &self.symbols)?,
+            Form::Nest(nest) => nest.finish(&sources, places, self.symbols)?,
         };
-        Some(PreparedCall { op: self.op?, kernel, operands, results, own_strides: true })
+        Some((self.op?, kernel, binding))
     }
 }
 
@@ -315,16 +298,16 @@ impl Elements {
     /// The element of a nest of one map that reads its operands in place, and is pure.
     fn of_nest(
         &mut self,
-        placed: &PlacedNest,
+        placed: &LoweredNest,
         values: &[KnownValue],
         results: &[Tensor],
     ) -> Option<ValueSource> {
-        let ([map], [result]) = (placed.launch.kernel().nest().stages(), results) else {
+        let ([map], [result]) = (placed.nest().stages(), results) else {
             return None;
         };
         let operand = |load: &Load| match load.from {
             Source::Operand(operand) => {
-                let t = placed.operands.get(operand.index())?;
+                let t = placed.operands().get(operand.index())?;
                 values.iter().find(|value| value.tensor.is_same_handle(t))
             }
             Source::Stage(_) => None,
@@ -338,7 +321,7 @@ impl Elements {
         if let Some((_, reg)) = self.inputs.iter().find(|(known, _)| *known == operand) {
             return *reg;
         }
-        let reg = self.expr.input(operand.layout.dtype);
+        let reg = self.expr.input(operand.dtype());
         self.inputs.push((operand, reg));
         reg
     }
@@ -346,21 +329,22 @@ impl Elements {
     fn finish(
         self,
         results: &[ValueSource],
-        places: Results,
-    ) -> Option<(Kernel, Operands, Results)> {
+        places: Vec<PlacedOperand>,
+    ) -> Option<(KernelDef, KernelBinding)> {
         let reg = |source: &ValueSource| match source {
             ValueSource::Element(reg) => Some(*reg),
             _ => None,
         };
         let regs = results.iter().map(reg).collect::<Option<SmallVec<[Reg; 4]>>>()?;
         let inputs = self.inputs.iter().map(|(operand, _)| operand);
-        let dims = |o: &&PlacedOperand| o.layout.sizes.iter().filter(|n| **n != 1).count();
-        let space = inputs.chain(&places).max_by_key(dims)?.layout.sizes.clone();
+        let dims = |o: &&PlacedOperand| o.sizes().iter().filter(|n| **n != 1).count();
+        let space = Sizes::from_slice(inputs.chain(&places).max_by_key(dims)?.sizes());
         let operands = self.inputs.into_iter().map(|(operand, _)| operand.reshaped(&space));
-        let operands = operands.collect::<Option<Operands>>()?;
+        let operands = operands.collect::<Option<_>>()?;
         let places = places.into_iter().map(|place| place.reshaped(&space));
-        let places = places.collect::<Option<Results>>()?;
-        let expr = self.expr.finish(&regs).ok()?;
-        Some((Kernel::pointwise(&expr, &operands, &places, &[])?, operands, places))
+        let results = places.collect::<Option<_>>()?;
+        let body = KernelBody::Elements(self.expr.finish(&regs).ok()?);
+        let binding = KernelBinding { symbols: Vec::new(), numbers: Vec::new(), operands, results };
+        Some((KernelDef { kind: FusionKind::Elements, outer: 0, body }, binding))
     }
 }

@@ -1,25 +1,28 @@
-//! The kernel of a fused region.
+//! From a fused region to its kernel.
 
-use super::size_classes::SizeClasses;
+use crate::SizeClasses;
+use crate::region::RegionBuilder;
 use maquette_interp::{argument_value, arguments};
 use maquette_ir::functional_ops::{Callee, FunctionalOp};
 use maquette_ir::fused::FusedRegion;
 use maquette_ir::graph::{Arg, Graph, ValueId};
+use maquette_ir::kernel_def::KernelDef;
 use maquette_ir::loops::{Extent, Extents};
 use maquette_ir::sym::Expr;
-use maquette_ops::{Error, Op, PreparedCall, RegionBuilder, Tensor, Value};
+use maquette_ops::{Error, KernelBinding, Op, Tensor, Value};
 use rustc_hash::FxHashMap;
 
-/// The kernel of a region, from fake operands to memory of the layouts of `outs`; `None` if there
-/// is none for these sizes. `size` is the number that a size is in this call.
-pub(crate) fn region_call(
+/// The kernel of a region, from fake operands to memory of the layouts of `outs`, with its first
+/// operator, and with what a launch binds. `None` if there is no kernel for these sizes. `size` is
+/// the number that a size is in this call, and `classes` has the sizes of the graph.
+pub fn lower_region(
     graph: &Graph,
     region: &FusedRegion,
     classes: &SizeClasses,
     size: &dyn Fn(Expr) -> Option<i64>,
     operands: &[Tensor],
     outs: &[Tensor],
-) -> Option<PreparedCall> {
+) -> Option<(Op, KernelDef, KernelBinding)> {
     let mut builder = RegionBuilder::new(region.kind, region.outer, outs)?;
     let mut sizes = RegionSizes { graph, classes, size, known: FxHashMap::default() };
     let mut values: FxHashMap<ValueId, Tensor> = FxHashMap::default();

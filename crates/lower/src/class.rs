@@ -1,108 +1,40 @@
-//! Which builtin operators can be computed together with others.
+//! Which builtin operators can be computed together with others: a question of their loop nests.
 
-use crate::dispatch::coerce_args::coerce_args;
-use crate::dispatch::value::{Args, Value};
-use crate::fake::FakeCtx;
-use crate::library::{Op, OpState};
-use crate::mode;
-use crate::operator::loops::PlacedNest;
-use crate::operator::lowering::How;
-use crate::operator::{Lowering, OpDef};
-use crate::tensor::Tensor;
-use crate::tensor::meta::Meta;
+use maquette_ir::DType;
 use maquette_ir::fused::{Fusible, FusionClass, Gain, NoFusionReason};
-use maquette_ir::loops::{Index, Load, LoopNest, Source, Stage, StageKind, StageOutput};
+use maquette_ir::loops::{
+    Index, Load, LoopNest, Source, Stage, StageKind, StageOutput, outer_axes,
+};
 use maquette_ir::scalar_expr::Op as ScalarOp;
-use maquette_ir::sym::SymInt;
-use maquette_ir::{DType, Device, Loc};
-use maquette_kernels::LoopKernel;
+use maquette_ops::internals::TensorInternals;
+use maquette_ops::{LoweredBody, LoweredCall, LoweredNest, Tensor, Value};
 use smallvec::SmallVec;
 
-impl Op {
-    /// How calls with arguments of these kinds and layouts can be fused. Tensors are fake, on the
-    /// CPU, with plain sizes.
-    ///
-    /// # Errors
-    /// The reason why they cannot.
-    #[track_caller]
-    pub fn fusion_class(self, mut args: Args) -> Result<Fusible, NoFusionReason> {
-        crate::library::ask_registrations(Loc::caller());
-        let state = self.state().map_err(|_| NoFusionReason::Opaque)?;
-        let def = state.plain_builtin().ok_or(match state.builtin {
-            Some(_) => NoFusionReason::Overridden,
-            None => NoFusionReason::Opaque,
-        })?;
-        if self.is_random() {
-            return Err(NoFusionReason::Effect);
-        }
-        if args.iter().flat_map(Value::tensors).any(|t| t.device() != Device::Cpu) {
-            return Err(NoFusionReason::Opaque);
-        }
-        mode::without_modes(|| {
-            coerce_args(&state, &mut args).map_err(|_| NoFusionReason::Opaque)?;
-            match &def.lowering {
-                Lowering::Pointwise(p) => {
-                    let call = p.call(def, &state, &args, None);
-                    let call = call.map_err(|_| NoFusionReason::Opaque)?;
-                    match call.compiled.expr.may_fail() {
-                        true => by_elements(&call.meta.sizes),
-                        false => Ok(FusionClass::Elements.into()),
-                    }
-                }
-                Lowering::View(_) => Err(NoFusionReason::NotAffine),
-                Lowering::Compute(c) => {
-                    let build = match c.how {
-                        How::Loops(build) => build,
-                        // Fresh memory is zero without a kernel; other kernels take nothing up.
-                        How::Zeros | How::Nothing | How::Kernel(_) => {
-                            return Err(NoFusionReason::LosesSpecialisation);
-                        }
-                        How::Host(_) => return Err(NoFusionReason::Opaque),
-                    };
-                    let results =
-                        self.fake_results(def, &state, &args).ok_or(NoFusionReason::Opaque)?;
-                    let nest = PlacedNest::of(def, build, &args, &results).ok().flatten();
-                    let nest = nest.ok_or(NoFusionReason::Opaque)?;
-                    if nest.writes_view() {
-                        return Err(NoFusionReason::NotAffine);
-                    }
-                    let is_argument = |t: &Tensor| {
-                        args.iter().flat_map(Value::tensors).any(|arg| arg.is_same_handle(t))
-                    };
-                    if may_fail_in(nest.launch.kernel().nest()) {
-                        return class_of_reads(nest.launch.kernel());
-                    }
-                    match class_of_nest(nest.launch.kernel(), &results)? {
-                        FusionClass::Elements if !nest.operands.iter().all(is_argument) => {
-                            Err(NoFusionReason::NotAffine)
-                        }
-                        FusionClass::Product { .. } => {
-                            Ok(FusionClass::Product { left: left_factor(&nest, &args) }.into())
-                        }
-                        class => Ok(class.into()),
-                    }
-                }
-                _ => Err(NoFusionReason::Opaque),
-            }
-        })
+/// How a call can be fused.
+///
+/// # Errors
+/// The reason why it cannot.
+pub(crate) fn class_of(call: &LoweredCall) -> Result<Fusible, NoFusionReason> {
+    let LoweredCall { args, body, results } = call;
+    let nest = match body {
+        LoweredBody::Elements { expr, .. } if expr.may_fail() => return by_elements(results),
+        LoweredBody::Elements { .. } => return Ok(FusionClass::Elements.into()),
+        LoweredBody::Nest(nest) if nest.writes_view() => return Err(NoFusionReason::NotAffine),
+        LoweredBody::Nest(nest) => nest,
+    };
+    if may_fail_in(nest.nest()) {
+        return class_of_reads(nest.nest());
     }
-
-    /// Fake row-major tensors of the results of a call.
-    pub(super) fn fake_results(
-        self,
-        def: &OpDef,
-        state: &OpState,
-        args: &[Value],
-    ) -> Option<Vec<Tensor>> {
-        let results = FakeCtx::eager(self, |cx| def.fake(cx, state, args)).ok()?;
-        let row_major = |value: Value| match value {
-            Value::Tensor(t) => {
-                let sizes = t.meta().sizes.clone();
-                Some(Tensor::fake_of(Meta::contiguous(sizes, t.dtype()).on(t.device())))
-            }
-            _ => None,
-        };
-        results.into_iter().map(row_major).collect()
+    let is_argument =
+        |t: &Tensor| args.iter().flat_map(Value::tensors).any(|arg| arg.is_same_handle(t));
+    match class_of_nest(nest.nest(), results)? {
+        FusionClass::Elements if !nest.operands().iter().all(is_argument) => {
+            Err(NoFusionReason::NotAffine)
+        }
+        FusionClass::Product { .. } => {
+            Ok(FusionClass::Product { left: left_factor(nest, args) }.into())
+        }
+        class => Ok(class.into()),
     }
 }
 
@@ -112,8 +44,8 @@ fn may_fail_in(nest: &LoopNest) -> bool {
 
 /// The class of an elementwise operator that may fail: each element is a row, so that its kernel is
 /// a nest, which is not written over an operand.
-fn by_elements(sizes: &[SymInt]) -> Result<Fusible, NoFusionReason> {
-    match sizes.len() {
+fn by_elements(results: &[Tensor]) -> Result<Fusible, NoFusionReason> {
+    match results.first().map_or(0, Tensor::dim) {
         0 => Err(NoFusionReason::Assert),
         outer => {
             let class = FusionClass::Rows { outer };
@@ -125,8 +57,7 @@ fn by_elements(sizes: &[SymInt]) -> Result<Fusible, NoFusionReason> {
 /// The class of a nest that may fail: one of a map that reads its operands at computed positions.
 /// The rows are the leading dimensions in which all operands are read at the coordinates of the
 /// result: those of the indices, for an embedding.
-fn class_of_reads(kernel: &LoopKernel) -> Result<Fusible, NoFusionReason> {
-    let nest = kernel.nest();
+fn class_of_reads(nest: &LoopNest) -> Result<Fusible, NoFusionReason> {
     let ([map], [_], true) = (nest.stages(), nest.results(), nest.messages().is_empty()) else {
         return Err(NoFusionReason::Assert);
     };
@@ -161,8 +92,7 @@ fn gain_of_reads(map: &Stage) -> Gain {
     }
 }
 
-fn class_of_nest(kernel: &LoopKernel, results: &[Tensor]) -> Result<FusionClass, NoFusionReason> {
-    let nest = kernel.nest();
+fn class_of_nest(nest: &LoopNest, results: &[Tensor]) -> Result<FusionClass, NoFusionReason> {
     let (mut folds, mut products) = (0, 0);
     for stage in nest.stages() {
         match stage.kind {
@@ -180,7 +110,7 @@ fn class_of_nest(kernel: &LoopKernel, results: &[Tensor]) -> Result<FusionClass,
         (0, 1) if is_plain_convolution(nest) => return Ok(FusionClass::Convolution),
         _ => return Err(NoFusionReason::LosesSpecialisation),
     }
-    let outer = kernel.outer_axes();
+    let outer = outer_axes(nest, 0..nest.stages().len());
     let rows = |result: &StageOutput| {
         let axes = nest.stage(result.stage).map(|stage| stage.axes()).unwrap_or_default();
         axes.iter().take_while(|axis| outer.contains(axis)).count()
@@ -222,8 +152,8 @@ fn is_plain_product(nest: &LoopNest) -> bool {
 
 /// Which of the tensors among arguments the left factor of a product of floats is, or is a view of.
 /// Integers have a kernel for one product.
-fn left_factor(nest: &PlacedNest, args: &[Value]) -> Option<usize> {
-    let product = nest.launch.kernel().nest().stages().first()?;
+fn left_factor(nest: &LoweredNest, args: &[Value]) -> Option<usize> {
+    let product = nest.nest().stages().first()?;
     if !product.expr.output_dtypes().all(|dtype| matches!(dtype, DType::F32 | DType::F64)) {
         return None;
     }
@@ -233,7 +163,7 @@ fn left_factor(nest: &PlacedNest, args: &[Value]) -> Option<usize> {
         _ => None,
     });
     let Source::Operand(operand) = load?.from else { return None };
-    let factor = nest.operands.get(operand.index())?;
+    let factor = nest.operands().get(operand.index())?;
     args.iter().flat_map(Value::tensors).position(|arg| arg.has_storage_of(factor))
 }
 

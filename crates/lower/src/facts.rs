@@ -1,29 +1,22 @@
-//! Kernels of fused regions: which operators the CPU can compute in one kernel ([`KernelFacts`],
-//! for the pass that fuses), and the kernel of a region for the sizes of a call.
+//! Which operators the CPU can compute in one kernel, for the pass that fuses.
 //!
 //! Whether operators fit together depends on their loop nests. These are built for [sample
-//! sizes](samples), one for each symbol. The kernel of a region has symbols for sizes, so it is made
+//! sizes](crate::samples), one for each symbol. The kernel of a region has symbols for sizes, so it is made
 //! once, and the sizes of a call are bound to its symbols. Where sizes of a call decide otherwise
 //! than the samples, such as a size of 1, the kernel is another one. If there is none for the sizes
 //! of a call, the instance of that call runs the program before fusion. After a size that depends on
 //! data, the operators of the region run one by one.
 
-mod region_call;
-mod region_nodes;
-mod samples;
-mod size_classes;
-
-pub(crate) use region_call::region_call;
-pub(crate) use region_nodes::run_nodes;
-use samples::samples;
-pub(crate) use size_classes::SizeClasses;
-
+use crate::class::class_of;
+use crate::samples::samples;
+use crate::{SizeClasses, lower_region};
 use maquette_interp::{argument_value, arguments};
+use maquette_ir::Device;
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::fused::{FusedRegion, Fusible, FusionClass, FusionFacts, NoFusionReason};
 use maquette_ir::graph::{Graph, NodeId, Stmt, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
-use maquette_ops::{Args, Error, IntoDims, Meta, Op, Result, Tensor, Value};
+use maquette_ops::{Args, Error, IntoDims, Meta, Op, PreparedCall, Result, Tensor, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -110,7 +103,14 @@ impl FusionFacts for KernelFacts {
             return Err(NoFusionReason::Opaque);
         }
         let args = self.arguments(graph, op, node).map_err(|_| NoFusionReason::Opaque)?;
-        match op.fusion_class(args)? {
+        if args.iter().flat_map(Value::tensors).any(|t| t.device() != Device::Cpu) {
+            return Err(NoFusionReason::Opaque);
+        }
+        let lowered = op.lowered(args);
+        if op.is_random() && !matches!(lowered, Err(NoFusionReason::Overridden)) {
+            return Err(NoFusionReason::Effect);
+        }
+        match class_of(&lowered?)? {
             // It keeps its place among what is ordered.
             Fusible { may_fail: true, .. } if self.only_elements => Err(NoFusionReason::Assert),
             Fusible { class, .. } if self.only_elements && class != FusionClass::Elements => {
@@ -129,7 +129,10 @@ impl FusionFacts for KernelFacts {
             let size = |e: Expr| self.number(graph, e).ok();
             let operands = self.tensors(graph, &region.operands)?;
             let outs = self.tensors(graph, &region.results)?;
-            Ok(region_call(graph, region, &self.classes, &size, &operands, &outs).is_some())
+            let lowered = lower_region(graph, region, &self.classes, &size, &operands, &outs);
+            Ok(lowered.is_some_and(|(op, kernel, binding)| {
+                PreparedCall::of_kernel(op, &kernel, binding).is_some()
+            }))
         };
         call().unwrap_or(false)
     }

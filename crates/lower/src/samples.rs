@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 const MAX_TRIALS: i64 = 128;
 
 /// By symbol: a value, such that all of them satisfy the guards and assertions of the graph.
-pub(super) fn samples(graph: &Graph) -> FxHashMap<SymbolId, i64> {
+pub(crate) fn samples(graph: &Graph) -> FxHashMap<SymbolId, i64> {
     let mut table = graph.symbols().clone();
     let asserted = graph.body().iter().filter_map(|stmt| match stmt {
         Stmt::Assert { cond, .. } => Some(*cond),
