@@ -66,6 +66,7 @@ faults! {
     // fusion
     NumbersOfFirstPart = "fusion: a part reads the numbers of the first part",
     OperandsInReverse = "fusion: a part takes its operands in reverse order",
+    BlocksApart = "fusion: the blocks of a scan do not continue those before them",
     // images whose channels are last
     ObservedImages = "images: operators that know nothing of images may read channels last",
     ViewedImages = "images: an image of which there are views may have its channels last",

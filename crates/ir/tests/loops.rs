@@ -218,11 +218,11 @@ fn scans_run_along_an_axis() {
 loops (a0: i64[2, 3]) -> (t0, t1)
   axes i0 < 2, i1 < 3
 {
-  t0[i0, i1] = scan sum along i0 {
+  t0[i0, i1] = scan sum exact along i0 {
     r0: i64 = load a0[i0, i1]
     return r0
   }
-  t1[i0, i1] = scan (0, 0) along i1 {
+  t1[i0, i1] = scan (0, 0) exact along i1 {
     r0: i64 = load a0[i0, i1]
     r1: i64 = const 1
     return r0, r1
@@ -340,9 +340,9 @@ fn the_verifier_names_stage_and_invariant() {
             error("t0[i0] = map {\n    return\n  }"),
             error("t0[i0] = contract over [i0, i1] {\n    r0: f32 = load a0[i0]\n    return r0\n  }"),
             error("t0[] = reduce sum lanes over [i1] {\n    r0: f16 = load a1[i1]\n    return r0\n  }"),
-            error("t0[i0] = scan moments along i0 {\n    r0: f32 = load a0[i0]\n    return r0\n  }"),
+            error("t0[i0] = scan moments exact along i0 {\n    r0: f32 = load a0[i0]\n    return r0\n  }"),
             error("t0[i1] = sort ascending i0 to i1 {\n    r0: f32 = load a0[i0]\n    return r0, r0\n  }"),
-            error("t0[i0] = scan sum along i1 {\n    r0: f32 = load a0[i0]\n    return r0\n  }"),
+            error("t0[i0] = scan sum blocks along i1 {\n    r0: f32 = load a0[i0]\n    return r0\n  }"),
             error("t0 = scatter add into a0 over [i0] {\n    r0: f32 = load a0[i0]\n    return r0\n  }"),
             error("t0[i0] = map {\n    r0: f32 = read a0[i0] fails\n    r1: f32 = add r0, r1\n    return r0\n  }"),
             error("t0[i0] = map {\n    r0: i64 = coord i0\n    r1: f32 = read a0[r0] inside when r0\n    return r0\n  }"),

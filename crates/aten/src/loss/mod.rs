@@ -110,13 +110,13 @@ impl Reduces for Reduction {
     }
 }
 
-/// The sum of a stage over all of its axes, in the order of the elements.
+/// The sum of a stage over all of its axes.
 pub(super) fn sum_of(cx: &mut NestCx<'_>, of: StageOutput, axes: &[AxisId]) -> Result<StageOutput> {
     let mut along = Axes::from_slice(axes);
     if along.is_empty() {
         along.push(cx.nest.unit_axis());
     }
-    let sum = cx.nest.reduce(&along, &along, Fold::Sum, Order::Sequential, |s| s.load(of, axes))?;
+    let sum = cx.nest.reduce(&along, &along, Fold::Sum, Order::Lanes, |s| s.load(of, axes))?;
     Ok(sum.into())
 }
 

@@ -87,7 +87,8 @@ pub enum Order {
     Sequential,
 }
 
-/// The constants of [`Order::Lanes`]. Each kind of device has its own.
+/// The constants of [`Order::Lanes`]. The order of a sum is part of a program's meaning, not of a
+/// device, so every device has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lanes {
     /// The states of a chunk, a power of two.
@@ -97,8 +98,8 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// The constants of CPUs.
-    pub const CPU: Lanes = Lanes { lanes: 32, chunk: 2048 };
+    /// The constants of every nest.
+    pub const ORDER: Lanes = Lanes { lanes: 32, chunk: 2048 };
 }
 
 impl Fold {

@@ -23,8 +23,8 @@
 //! # Orders
 //!
 //! Floating-point sums depend on the order of addition, so the order is part of the description.
-//! [`fold`] defines the orders of [`Order`], and `contract` that of [`StageKind::Contract`]. An
-//! accumulator has the dtype of the folded register: a sum of `bf16` in `f32` is a cast, a fold and
+//! [`fold`] defines the orders of [`Order`], [`scan`] those of [`ScanOrder`], and `contract` that of
+//! [`StageKind::Contract`]. They are the same on every device. An accumulator has the dtype of the folded register: a sum of `bf16` in `f32` is a cast, a fold and
 //! a cast. A NaN that a fold, scan or contraction gives is the one NaN of its dtype.
 
 mod array;
@@ -37,6 +37,7 @@ mod index;
 pub mod named;
 mod parse;
 mod print;
+pub mod scan;
 mod schedule;
 mod sort;
 mod verify;
@@ -55,6 +56,7 @@ use crate::DType;
 use crate::scalar_expr::{BinaryOp, ScalarExpr};
 use crate::sym::{Expr, SymTable};
 use fold::{Fold, Order};
+use scan::ScanOrder;
 use smallvec::SmallVec;
 
 macro_rules! ids {
@@ -206,12 +208,14 @@ pub enum StageKind {
         /// The order of the fold.
         order: Order,
     },
-    /// Inclusive scan: the output at a coordinate is the sequential fold of the values up to it.
+    /// Inclusive scan: the output at a coordinate is the fold of the values up to it.
     Scan {
         /// The axis.
         along: AxisId,
         /// The fold; it has the same output as input dtypes.
         fold: Fold,
+        /// The order in which values are combined.
+        order: ScanOrder,
     },
     /// The sum of products of the two outputs, over some axes, in the
     /// [order of contractions](fold#contractions).

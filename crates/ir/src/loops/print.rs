@@ -89,10 +89,10 @@ impl LoopNest {
                 })?;
                 over(f)?;
             }
-            StageKind::Scan { along, fold } => {
+            StageKind::Scan { along, fold, order } => {
                 f.write_str("scan ")?;
                 fold_name(f, fold.clone())?;
-                write!(f, " along i{}", along.0)?;
+                write!(f, " {} along i{}", order.name(), along.0)?;
             }
             StageKind::Contract { .. } => {
                 f.write_str("contract")?;

@@ -2,6 +2,7 @@
 
 use super::build::no_such;
 use super::fold::{Fold, Order};
+use super::scan::ScanOrder;
 use super::{AxisId, Combine, Index, Load, LoopNest, Stage, StageId, StageKind};
 use crate::DType;
 use crate::scalar_expr::{BuildError, ExprBuilder, Op};
@@ -276,13 +277,7 @@ impl LoopNest {
             }
             StageKind::Map => Ok(()),
             StageKind::Reduce { fold, order, .. } => verify_fold(fold, *order, &outputs),
-            StageKind::Scan { fold, .. } => match fold {
-                Fold::ArgMin | Fold::ArgMax | Fold::Moments => {
-                    let name = fold.name().unwrap_or_default();
-                    Err(LoopError::new(format!("a scan cannot have the fold {name}")))
-                }
-                fold => verify_fold(fold, Order::Sequential, &outputs),
-            },
+            StageKind::Scan { fold, order, .. } => verify_scan(fold, *order, &outputs),
             StageKind::Contract { .. } => {
                 count(2, "a contraction")?;
                 accumulates("a contraction", outputs[0])?;
@@ -324,6 +319,24 @@ fn accumulates(what: &str, dtype: DType) -> Result<()> {
     match dtype {
         DType::F16 | DType::BF16 => Err(LoopError::new(format!(
             "{what} of {dtype} has no accumulator; cast the values to f32 first"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn verify_scan(fold: &Fold, order: ScanOrder, outputs: &[DType]) -> Result<()> {
+    let name = fold.name().unwrap_or_default();
+    if let Fold::ArgMin | Fold::ArgMax | Fold::Moments = fold {
+        return Err(LoopError::new(format!("a scan cannot have the fold {name}")));
+    }
+    verify_fold(fold, Order::Sequential, outputs)?;
+    match (fold, outputs) {
+        (Fold::Of { .. }, _) | (_, []) => Ok(()),
+        // One form for each computation, so that equal nests have equal texts.
+        (_, [dtype, ..]) if order != ScanOrder::of(fold, *dtype) => Err(LoopError::new(format!(
+            "the order of a scan with {name} of {dtype} is `{}`, found `{}`",
+            ScanOrder::of(fold, *dtype).name(),
+            order.name()
         ))),
         _ => Ok(()),
     }

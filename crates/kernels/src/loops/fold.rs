@@ -12,6 +12,7 @@ use crate::pointwise::ops::{Add, Max, Min, Mul, Op2};
 use crate::reduce::better;
 use crate::reduce::lanes::{CHUNK, moments};
 use crate::reduce::rows::{SPAN, Spans, fold_rows, row_in_spans};
+use crate::scan::blocks::{Totals, scan_line};
 use crate::thread_pool;
 use crate::view::Ptr;
 use maquette_ir::loops::Stage;
@@ -38,6 +39,9 @@ pub(super) trait Folds: Class {
 
     /// Combines two values by the operation of a fold of one register.
     fn combine(fold: &Fold, a: Self, b: Self) -> Self;
+
+    /// Scans a line in place, in the order of blocks.
+    fn scan_blocks(isa: Isa, fold: &Fold, line: &mut [Self]);
 
     /// The mean, and the sum of squared deviations.
     fn moments(isa: Isa, xs: &[Self]) -> [Self; 2];
@@ -87,6 +91,10 @@ macro_rules! folds {
 
             fn combine(fold: &Fold, a: Self, b: Self) -> Self {
                 with_operation!(fold, O => <O as Op2<Self, Self>>::f(a, b))
+            }
+
+            fn scan_blocks(isa: Isa, fold: &Fold, line: &mut [Self]) {
+                with_operation!(fold, O => scan_line::<Self, O>(isa, line, &mut Totals::new()))
             }
 
             fn moments(isa: Isa, xs: &[Self]) -> [Self; 2] {
@@ -305,7 +313,7 @@ fn reduce_states(
 /// The reference of a stage's fold, with the kernels' functions.
 pub(super) fn reference<'f>(stage: &Stage, fold: &'f Fold, order: Order) -> ReferenceFold<'f> {
     let dtypes = stage.expr.output_dtypes().collect();
-    ReferenceFold { fold, order, lanes: Lanes::CPU, dtypes, functions: &KernelFunctions }
+    ReferenceFold { fold, order, lanes: Lanes::ORDER, dtypes, functions: &KernelFunctions }
 }
 
 /// The only failure of a fold's operation.

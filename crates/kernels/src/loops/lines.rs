@@ -1,13 +1,15 @@
 //! Scans and sorts of lines of values.
 
 use super::fold::{Folds, address, division, reference, state, write};
-use super::rows::RowPlan;
+use super::rows::{RowPlan, of_class_mut};
 use super::stage::{Outcome, PanelContext, StagePlan};
-use crate::element::{Class, Element, dispatch, from_scalar};
+use crate::element::{Class, Element, dispatch};
 use crate::error::Result;
 use crate::sort::order;
 use crate::thread_pool;
-use maquette_ir::loops::fold::{Fold, Order, identity};
+use maquette_ir::fault_injection::{Fault, fault_injected};
+use maquette_ir::loops::fold::{Fold, Order, State};
+use maquette_ir::loops::scan::{BLOCK, ScanOrder};
 use maquette_ir::loops::{AxisId, Stage};
 
 /// Scans the lines of a stage's values. Returns the first failure.
@@ -16,20 +18,19 @@ pub(super) fn scan(
     plan: &StagePlan,
     stage: &Stage,
     rows: &RowPlan,
-    fold: &Fold,
+    (fold, order): (&Fold, ScanOrder),
 ) -> Outcome {
     let (count, n) = (rows.count(cx), rows.n);
     if let Fold::Of { .. } = fold {
-        let reference = reference(stage, fold, Order::Sequential);
+        let reference = reference(stage, fold, Order::Lanes);
         for line in 0..count {
-            let mut sum = reference.identity();
-            for at in line * n..(line + 1) * n {
-                let value = state(cx, plan, at);
-                let Ok(next) = reference.combine(&sum, &value) else {
-                    return Err(division(line, n).into());
-                };
-                sum = next;
-                for (x, out) in sum.iter().zip(&plan.outputs) {
+            let values: Vec<State> =
+                (line * n..(line + 1) * n).map(|at| state(cx, plan, at)).collect();
+            let Ok(states) = reference.scan(order, &values) else {
+                return Err(division(line, n).into());
+            };
+            for (state, at) in states.iter().zip(line * n..) {
+                for (x, out) in state.iter().zip(&plan.outputs) {
                     write(address(cx, out), out.buffer.dtype, at, one_nan(*x));
                 }
             }
@@ -38,18 +39,36 @@ pub(super) fn scan(
     }
     let out = &plan.outputs[0];
     let grain = (thread_pool::GRAIN / n.max(1)).max(1);
+    let part = match fault_injected(Fault::BlocksApart) {
+        true => BLOCK,
+        false => n.max(1),
+    };
     dispatch!(out.buffer.dtype, T => {
         let Some(xs) = rows.rows::<T>(cx) else { return Ok(()) };
         let out = address::<T>(cx, out);
-        let start: <T as Element>::Class = from_scalar::<T>(identity(fold, T::DTYPE)).load();
         thread_pool::ranges(count, grain, 1, &|from, to| {
             for line in from..to {
-                let mut sum = start;
-                for (x, at) in xs.row(line).iter().zip((line * n) as i64..) {
-                    // Narrow integers and floats round at each step.
-                    sum = T::store(Folds::combine(fold, sum, *x)).load();
-                    // SAFETY: an output has a place for each value, and a line belongs to one task.
-                    unsafe { out.set(at, T::store(sum.one_nan())) }
+                // SAFETY: an output has a place for each value, and a line belongs to one task.
+                let out = unsafe { out.slice_mut((line * n) as i64, n) };
+                match order {
+                    ScanOrder::Blocks => {
+                        out.copy_from_slice(xs.elements(line));
+                        // The values of a scan in blocks are floats that are their class.
+                        let values = of_class_mut::<T>(out).unwrap_or_default();
+                        for part in values.chunks_mut(part) {
+                            Folds::scan_blocks(cx.run.isa, fold, part);
+                        }
+                    }
+                    ScanOrder::Exact => {
+                        let mut state = None;
+                        for (out, x) in out.iter_mut().zip(xs.row(line).iter()) {
+                            // Narrow integers wrap at each step.
+                            let next = state.map_or(*x, |state| Folds::combine(fold, state, *x));
+                            let next = T::store(next).load();
+                            *out = T::store(next.one_nan());
+                            state = Some(next);
+                        }
+                    }
                 }
             }
             Ok(())

@@ -148,6 +148,13 @@ impl<'a, T: Element> Rows<'a, T> {
     }
 }
 
+/// Elements as values that are written, if their type is that of its class.
+pub(super) fn of_class_mut<T: Element>(elements: &mut [T]) -> Option<&mut [T::Class]> {
+    // SAFETY: element types with the same dtype are the same type.
+    (T::DTYPE == <T::Class as Element>::DTYPE)
+        .then(|| unsafe { Ptr(elements.as_mut_ptr().cast()).slice_mut(0, elements.len()) })
+}
+
 /// Elements as values, if their type is that of its class.
 pub(super) fn of_class<T: Element>(elements: &[T]) -> Option<&[T::Class]> {
     // SAFETY: element types with the same dtype are the same type.

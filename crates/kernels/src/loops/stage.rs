@@ -334,8 +334,8 @@ impl PanelContext<'_> {
             (StageKind::Reduce { fold, order, .. }, Some(rows)) => {
                 fold::reduce(self, plan, stage, rows, fold, *order)?;
             }
-            (StageKind::Scan { fold, .. }, Some(rows)) => {
-                lines::scan(self, plan, stage, rows, fold)?
+            (StageKind::Scan { fold, order, .. }, Some(rows)) => {
+                lines::scan(self, plan, stage, rows, (fold, *order))?
             }
             (StageKind::Sort { keep, descending, .. }, Some(rows)) => {
                 lines::sort(self, plan, rows, *keep, *descending)?;

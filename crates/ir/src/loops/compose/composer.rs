@@ -293,8 +293,8 @@ impl Renamed<'_> {
                 let (along, fold) = (self.all(along), fold.clone());
                 StageKind::Reduce { along, fold, order: *order }
             }
-            StageKind::Scan { along, fold } => {
-                StageKind::Scan { along: self.axis(*along), fold: fold.clone() }
+            StageKind::Scan { along, fold, order } => {
+                StageKind::Scan { along: self.axis(*along), fold: fold.clone(), order: *order }
             }
             StageKind::Contract { along } => StageKind::Contract { along: self.all(along) },
             StageKind::Sort { .. } | StageKind::Scatter { .. } => {

@@ -4,7 +4,7 @@ mod point;
 
 use super::array::{Array, each_position, numel};
 use super::contract::sum_of_products;
-use super::fold::{Fold, Lanes, Order, ReferenceFold};
+use super::fold::{Fold, Lanes, Order, ReferenceFold, State};
 use super::sort::sorted;
 use super::{AxisId, Combine, LaunchScalar, LoopNest, Source, Stage, StageKind, StageOutput};
 use crate::Scalar;
@@ -318,11 +318,9 @@ impl Launch<'_> {
         }
         let mut outputs = vec![Vec::new(); stage.output_dtypes().len()];
         match &stage.kind {
-            StageKind::Scan { fold, .. } => {
-                let folding = self.folding(stage, fold, Order::Sequential);
-                let mut state = folding.identity();
-                for value in values {
-                    state = folding.combine(&state, &value.into())?;
+            StageKind::Scan { fold, order, .. } => {
+                let values: Vec<State> = values.into_iter().map(Into::into).collect();
+                for state in self.folding(stage, fold, Order::Lanes).scan(*order, &values)? {
                     outputs.iter_mut().zip(&state).for_each(|(o, x)| o.push(Array::one_nan(*x)));
                 }
             }
@@ -343,7 +341,7 @@ impl Launch<'_> {
 
     fn folding<'f>(&'f self, stage: &Stage, fold: &'f Fold, order: Order) -> ReferenceFold<'f> {
         let dtypes = stage.expr.output_dtypes().collect();
-        ReferenceFold { fold, order, lanes: Lanes::CPU, dtypes, functions: self.functions }
+        ReferenceFold { fold, order, lanes: Lanes::ORDER, dtypes, functions: self.functions }
     }
 
     fn scatter(

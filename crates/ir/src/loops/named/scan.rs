@@ -3,6 +3,7 @@
 use super::Input;
 use crate::DType;
 use crate::loops::fold::{Fold, identity};
+use crate::loops::scan::ScanOrder;
 use crate::loops::{AxisId, Index, IndexMap, LoopBuilder, LoopError, StageKind, StageOutput};
 use crate::scalar_expr::{BinaryOp, CmpOp, ExprBuilder, Reg, UnaryOp};
 use crate::sym::Expr;
@@ -26,7 +27,8 @@ pub fn scan(
         return Err(LoopError::new("a cumulative fold is a sum or a product"));
     }
     let lines = Lines::new(x, along);
-    let sums = nest.stage(&lines.over, StageKind::Scan { along, fold }, |s| {
+    let order = ScanOrder::of(&fold, wide);
+    let sums = nest.stage(&lines.over, StageKind::Scan { along, fold, order }, |s| {
         let element = s.element(x, out)?;
         Ok(vec![s.expr.cast(element, wide)?])
     })?;
@@ -65,9 +67,9 @@ pub fn cumulative_extreme(
         identity: vec![extreme, 0.into()],
         combine: Box::new(combine.finish(&[value, at])?),
     };
-    let extremes = nest.stage(&lines.over, StageKind::Scan { along, fold }, |s| {
-        Ok(vec![s.element(x, x.dtype)?, s.coord(along)])
-    })?;
+    let kind = StageKind::Scan { along, fold, order: ScanOrder::Exact };
+    let extremes =
+        nest.stage(&lines.over, kind, |s| Ok(vec![s.element(x, x.dtype)?, s.coord(along)]))?;
     let result = |output| StageOutput { stage: extremes, output };
     if x.axes.contains(&along) {
         return Ok([result(0), result(1)]);

@@ -6,6 +6,7 @@
 mod body;
 
 use super::fold::{Fold, Order};
+use super::scan::ScanOrder;
 use super::{
     Axes, AxisId, Combine, LaunchScalar, LoopBuilder, LoopNest, OperandId, Source, Stage, StageId,
     StageKind, StageOutput,
@@ -221,8 +222,11 @@ impl<'t> NestParser<'t> {
             }
             "scan" => {
                 let fold = self.fold()?;
+                let name = self.p.ident("`exact` or `blocks`")?;
+                let order = named(&ScanOrder::ALL, name, ScanOrder::name)
+                    .ok_or_else(|| self.p.error_at(self.p.pos - 1, "unknown order of a scan"))?;
                 self.p.keyword("along")?;
-                (StageKind::Scan { along: self.axis()?, fold }, left)
+                (StageKind::Scan { along: self.axis()?, fold, order }, left)
             }
             "contract" => {
                 let over = self.over()?;

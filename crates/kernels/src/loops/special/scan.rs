@@ -23,7 +23,7 @@ pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
     let ([x], [result, ..], [first, ..]) = (nest.operands(), nest.results(), nest.stages()) else {
         return None;
     };
-    let StageKind::Scan { along, fold } = &first.kind else { return None };
+    let StageKind::Scan { along, fold, .. } = &first.kind else { return None };
     let (rank, out) = (x.sizes.len(), nest.dtype(*result)?);
     // An element of a 0-d tensor is a line along an axis of its own.
     let dim = if rank == 0 { 0 } else { along.index() };

@@ -5,6 +5,7 @@ mod computed;
 use super::agrees;
 use super::random::{EXTENTS, LARGE, Random};
 use maquette_ir::loops::fold::{Fold, Order};
+use maquette_ir::loops::scan::ScanOrder;
 use maquette_ir::loops::{
     Affine, Array, AxisId, Index, IndexMap, LoopBuilder, LoopError, LoopNest, Source, StageBuilder,
     StageId, StageKind,
@@ -15,7 +16,7 @@ use maquette_ir::{DType, Scalar};
 use std::collections::BTreeMap;
 
 /// What a campaign has to cover: kinds of stages, folds, policies of bounds, extents and outcomes.
-const COVERED: [&str; 26] = [
+const COVERED: [&str; 28] = [
     "map",
     "scan",
     "sort",
@@ -31,6 +32,8 @@ const COVERED: [&str; 26] = [
     "moments",
     "of",
     "sequential",
+    "exact",
+    "blocks",
     "wraps",
     "fails",
     "clamps",
@@ -274,7 +277,12 @@ impl Generator {
                     Fold::ArgMax | Fold::ArgMin | Fold::Moments => Fold::Max,
                     fold => fold,
                 };
-                self.nest.stage(&over, StageKind::Scan { along, fold }, |s| {
+                let order = match fold {
+                    Fold::Of { .. } => self.random.pick(&ScanOrder::ALL),
+                    _ => ScanOrder::of(&fold, dtype),
+                };
+                self.used.push(order.name());
+                self.nest.stage(&over, StageKind::Scan { along, fold, order }, |s| {
                     Ok(vec![expression(s, seed, dtype, &loads, &over)?])
                 })?
             }

@@ -1,6 +1,9 @@
 //! Cumulative sums, products and extremes.
 
-use super::{SIZES, agrees_specialised, holds, nest_of, results_of};
+use super::{SIZES, agrees_specialised, holds, nest_of, noise, results_of};
+use crate::loops::tests::random::Random;
+use crate::thread_pool::with_num_threads;
+use crate::{ScanOp, View, ViewMut};
 use maquette_ir::loops::fold::Fold;
 use maquette_ir::loops::{Array, named};
 use maquette_ir::{DType, Scalar};
@@ -58,5 +61,65 @@ fn cumulative_extremes_have_the_bits_of_their_nests() {
             let symbols = [special.len() as i64];
             assert_eq!(agrees_specialised("scan", &nest, &symbols, &[x], &[]), None);
         }
+    }
+}
+
+/// Numbers whose sums and products round in `f64`.
+fn rounding(dtype: DType, sizes: &[i64], fold: &Fold) -> Array {
+    let n = sizes.iter().product::<i64>() as usize;
+    let element = |x: f64| match fold {
+        Fold::Prod => Scalar::Float(1.0 + (x / 60.0).powi(3)),
+        _ => Scalar::Float(x.powi(3) / 3.0),
+    };
+    Array::new(dtype, sizes, noise(n).map(element)).expect("fits")
+}
+
+#[test]
+fn scans_in_blocks_have_the_bits_of_the_reference() {
+    let mut random = Random::new(16);
+    for (i, near) in [16, 16, 16, 32, 128, 256, 256, 272, 2048, 4096].into_iter().enumerate() {
+        let length = (near - 2 + random.below(5)) as i64;
+        let others = if near > 300 { [1, 2] } else { [9, 66] };
+        for fold in [Fold::Sum, Fold::Prod] {
+            let dtype = random.pick(&[DType::F64, DType::F64, DType::F32]);
+            let other = random.pick(&others);
+            for (dim, sizes) in [[length, other], [other, length]].into_iter().enumerate() {
+                let nest = nest_of(dtype, 2, |nest, x| {
+                    named::scan(nest, x, x.axes[dim], fold.clone(), dtype)
+                });
+                let x = [rounding(dtype, &sizes, &fold)];
+                let agrees = || agrees_specialised("scan", &nest, &sizes, &x, &[]);
+                assert_eq!(with_num_threads(1 + i % 3, agrees), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn scans_of_three_dimensions_have_the_bits_of_the_reference() {
+    for sizes in [[3, 40, 8], [40, 3, 70], [2, 33, 7], [2, 8, 300], [17, 1, 9], [1, 20, 130]] {
+        for dim in 0..3 {
+            let nest = nest_of(DType::F64, 3, |nest, x| {
+                named::scan(nest, x, x.axes[dim], Fold::Sum, DType::F64)
+            });
+            let x = [rounding(DType::F64, &sizes, &Fold::Sum)];
+            assert_eq!(agrees_specialised("scan", &nest, &sizes, &x, &[]), None);
+        }
+    }
+}
+
+/// A line of a million elements has five levels of blocks. A sum of integers tells whether one is
+/// lost.
+#[test]
+fn long_lines_lose_no_block() {
+    let n = (1 << 20) + 17;
+    let x: Vec<i64> = (0..n).map(|i| i * i % 1009 - 500).collect();
+    let mut y = vec![0i64; x.len()];
+    crate::scan(ScanOp::Sum, &View::from_slice(&x), 0, &mut ViewMut::from_slice(&mut y))
+        .expect("scans");
+    let mut sum = 0;
+    for (i, (x, y)) in x.iter().zip(y).enumerate() {
+        sum += x;
+        assert_eq!(y, sum, "at {i}");
     }
 }

@@ -1,0 +1,93 @@
+//! The orders in which a scan combines values.
+//!
+//! The output of a scan at a coordinate is the fold of the values up to it. The first output is the
+//! first value. [`ScanOrder`] says how the others are grouped.
+//!
+//! # Blocks
+//!
+//! [`ScanOrder::Blocks`] shortens the chain that each output waits for, on every device, and
+//! depends on the number of values alone:
+//!
+//! 1. The values are divided into blocks of [`BLOCK`]. The outputs of a block are a chain from its
+//!    first value. The total of a block is the last of them.
+//! 2. If there is more than one block, the totals are scanned by the same rule.
+//! 3. Each block but the first combines the scanned total of the blocks before it, on the left,
+//!    with each of its outputs.
+//!
+//! So an output of `n` values is the end of a chain of at most `16 log16 n` operations, and a scan
+//! takes two operations for each value and a few for each block.
+
+use super::fold::{Fold, ReferenceFold, State};
+use crate::DType;
+use crate::scalar_expr::EvalError;
+
+/// The values of a block of [`ScanOrder::Blocks`].
+pub const BLOCK: usize = 16;
+
+/// The order in which a scan combines values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScanOrder {
+    /// The operation is associative to the bit, so each grouping has the same results.
+    Exact,
+    /// By blocks; see the [module documentation](self#blocks).
+    Blocks,
+}
+
+impl ScanOrder {
+    /// Every order.
+    pub const ALL: [ScanOrder; 2] = [ScanOrder::Exact, ScanOrder::Blocks];
+
+    /// The name in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ScanOrder::Exact => "exact",
+            ScanOrder::Blocks => "blocks",
+        }
+    }
+
+    /// The order of a scan with a fold that has a name: in blocks if the operation rounds.
+    /// [`Fold::Of`] has either order: nothing tells whether its operation is associative.
+    pub const fn of(fold: &Fold, dtype: DType) -> ScanOrder {
+        match fold {
+            Fold::Sum | Fold::Prod if dtype.is_float() => ScanOrder::Blocks,
+            _ => ScanOrder::Exact,
+        }
+    }
+}
+
+impl ReferenceFold<'_> {
+    /// The scan of values. It ignores the order of the fold.
+    ///
+    /// # Errors
+    /// An integer is divided by zero.
+    pub fn scan(&self, order: ScanOrder, values: &[State]) -> Result<Vec<State>, EvalError> {
+        let block = match order {
+            ScanOrder::Exact => values.len().max(1),
+            ScanOrder::Blocks => BLOCK,
+        };
+        let mut outputs: Vec<Vec<State>> =
+            values.chunks(block).map(|values| self.chain(values)).collect::<Result<_, _>>()?;
+        if outputs.len() > 1 {
+            let totals: Vec<State> = outputs.iter().filter_map(|b| b.last().cloned()).collect();
+            let totals = self.scan(order, &totals)?;
+            for (block, total) in outputs.iter_mut().skip(1).zip(&totals) {
+                for output in block {
+                    *output = self.combine(total, output)?;
+                }
+            }
+        }
+        Ok(outputs.concat())
+    }
+
+    /// The values, each combined with those before it, from the first.
+    fn chain(&self, values: &[State]) -> Result<Vec<State>, EvalError> {
+        let mut outputs: Vec<State> = Vec::with_capacity(values.len());
+        for value in values {
+            outputs.push(match outputs.last() {
+                Some(before) => self.combine(before, value)?,
+                None => value.clone(),
+            });
+        }
+        Ok(outputs)
+    }
+}

@@ -1,0 +1,213 @@
+//! Scans in the order of blocks ([`maquette_ir::loops::scan`]), of lines that pass through a part
+//! at a time.
+//!
+//! What a line needs of its earlier values is a few totals for each level of the recursion
+//! ([`Totals`]). So a line is read and written once, however long it is. The chains of blocks are
+//! independent of each other: those of a line ([`scan_line`]) or of short lines ([`scan_lines`]) run
+//! interleaved, and those of lines that lie side by side run in vectors ([`scan_rows`]).
+
+use crate::element::Class;
+use crate::isa::{Isa, Simd};
+use crate::pointwise::ops::Op2;
+use maquette_ir::loops::scan::BLOCK;
+use smallvec::SmallVec;
+use std::marker::PhantomData;
+
+/// The chains that run interleaved, so that one is not bound by the latency of its operation.
+pub(super) const SIDE: usize = 8;
+/// The values of a part of a line, a multiple of [`BLOCK`]: they fit the first-level cache.
+pub(super) const PART: usize = 2048;
+
+/// The totals of the blocks so far of `W` lines: for each level of the recursion its current block.
+pub(crate) struct Totals<A, const W: usize> {
+    /// The scanned total of all blocks; of no lines before the first block.
+    before: Option<[A; W]>,
+    levels: SmallVec<[Level<A, W>; 4]>,
+}
+
+/// The current block of a level, whose values are the totals of the level below.
+struct Level<A, const W: usize> {
+    /// The values so far.
+    count: usize,
+    /// The end of the chain of the block's values.
+    chain: [A; W],
+    /// The scanned total of the level's earlier blocks.
+    before: Option<[A; W]>,
+}
+
+impl<A: Class, const W: usize> Totals<A, W> {
+    /// Those of lines that begin.
+    #[inline(always)]
+    pub fn new() -> Totals<A, W> {
+        Totals { before: None, levels: SmallVec::new() }
+    }
+
+    /// Adds the total of the next whole block.
+    #[inline(always)]
+    fn add<O: Op2<A, A>>(&mut self, mut total: [A; W]) {
+        let mut below = None;
+        loop {
+            let at = below.map_or(0, |level: usize| level + 1);
+            if at == self.levels.len() {
+                self.levels.push(Level { count: 0, chain: total, before: None });
+            }
+            let level = &mut self.levels[at];
+            let is_first = level.count == 0;
+            level.chain = if is_first { total } else { both::<A, O, W>(&level.chain, &total) };
+            level.count = (level.count + 1) % BLOCK;
+            let scanned = match &level.before {
+                Some(before) => both::<A, O, W>(before, &level.chain),
+                None => level.chain,
+            };
+            let (is_whole, chain) = (level.count == 0, level.chain);
+            match below {
+                None => self.before = Some(scanned),
+                Some(below) => self.levels[below].before = Some(scanned),
+            }
+            if !is_whole {
+                return;
+            }
+            (total, below) = (chain, Some(at));
+        }
+    }
+}
+
+#[inline(always)]
+fn both<A: Class, O: Op2<A, A>, const W: usize>(a: &[A; W], b: &[A; W]) -> [A; W] {
+    let mut both = *a;
+    both.iter_mut().zip(b).for_each(|(a, b)| *a = O::f(*a, *b));
+    both
+}
+
+/// Scans the next values of a line in place. All but the last values of a line are whole blocks.
+pub(crate) fn scan_line<A: Class, O: Op2<A, A>>(
+    isa: Isa,
+    values: &mut [A],
+    totals: &mut Totals<A, 1>,
+) {
+    for part in values.chunks_mut(PART) {
+        isa.dispatch(Line::<A, O>(part, totals, PhantomData));
+    }
+}
+
+/// Scans whole lines of `len` values, one after the other in `values`, in place.
+pub(super) fn scan_lines<A: Class, O: Op2<A, A>>(isa: Isa, values: &mut [A], len: usize) {
+    isa.dispatch(Lines::<A, O>(values, len, PhantomData));
+}
+
+/// Scans the next block of `W` lines in place. A row of `rows` is a value of each line.
+pub(super) fn scan_rows<A: Class, O: Op2<A, A>, const W: usize>(
+    isa: Isa,
+    rows: &mut [[A; W]],
+    totals: &mut Totals<A, W>,
+) {
+    isa.dispatch(Rows::<A, O, W>(rows, totals, PhantomData));
+}
+
+struct Line<'a, A, O>(&'a mut [A], &'a mut Totals<A, 1>, PhantomData<O>);
+struct Lines<'a, A, O>(&'a mut [A], usize, PhantomData<O>);
+struct Rows<'a, A, O, const W: usize>(&'a mut [[A; W]], &'a mut Totals<A, W>, PhantomData<O>);
+
+impl<A: Class, O: Op2<A, A>> Simd for Line<'_, A, O> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let Line(values, totals, _) = self;
+        let (groups, rest) = values.as_chunks_mut::<{ SIDE * BLOCK }>();
+        for group in groups {
+            let mut ends: [A; SIDE] = std::array::from_fn(|k| group[k * BLOCK]);
+            for i in 1..BLOCK {
+                for (k, end) in ends.iter_mut().enumerate() {
+                    let value = &mut group[k * BLOCK + i];
+                    *end = O::f(*end, *value);
+                    *value = *end;
+                }
+            }
+        }
+        rest.chunks_mut(BLOCK).for_each(chain::<A, O>);
+        continued::<A, O>(values, totals, true);
+    }
+}
+
+impl<A: Class, O: Op2<A, A>> Simd for Lines<'_, A, O> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let Lines(values, len, _) = self;
+        let mut groups = values.chunks_exact_mut(SIDE * len);
+        for group in &mut groups {
+            for from in (0..len).step_by(BLOCK) {
+                let to = len.min(from + BLOCK);
+                let mut lines = group.chunks_exact_mut(len);
+                let mut blocks: [&mut [A]; SIDE] =
+                    std::array::from_fn(|_| &mut lines.next().unwrap_or_default()[from..to]);
+                let mut ends = blocks.each_ref().map(|block| block[0]);
+                for i in 1..to - from {
+                    for (block, end) in blocks.iter_mut().zip(&mut ends) {
+                        *end = O::f(*end, block[i]);
+                        block[i] = *end;
+                    }
+                }
+            }
+        }
+        for line in groups.into_remainder().chunks_mut(len) {
+            line.chunks_mut(BLOCK).for_each(chain::<A, O>);
+        }
+        for line in values.chunks_mut(len) {
+            continued::<A, O>(line, &mut Totals::new(), false);
+        }
+    }
+}
+
+impl<A: Class, O: Op2<A, A>, const W: usize> Simd for Rows<'_, A, O, W> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let Rows(rows, totals, _) = self;
+        let Some((first, rest)) = rows.split_first_mut() else { return };
+        let mut end = *first;
+        for row in rest {
+            end = both::<A, O, W>(&end, row);
+            *row = end;
+        }
+        match totals.before {
+            Some(before) => rows.iter_mut().for_each(|row| {
+                *row = both::<A, O, W>(&before, row).map(A::one_nan);
+            }),
+            None => rows.iter_mut().for_each(|row| *row = row.map(A::one_nan)),
+        }
+        if rows.len() == BLOCK {
+            totals.add::<O>(end);
+        }
+    }
+}
+
+/// Combines each value of a block with those before it.
+#[inline(always)]
+fn chain<A: Class, O: Op2<A, A>>(block: &mut [A]) {
+    let Some((end, rest)) = block.split_first_mut() else { return };
+    let mut end = *end;
+    for value in rest {
+        end = O::f(end, *value);
+        *value = end;
+    }
+}
+
+/// Combines the chains of blocks with the scanned totals of the blocks before them.
+/// `goes_on` says whether the line has more values.
+#[inline(always)]
+fn continued<A: Class, O: Op2<A, A>>(values: &mut [A], totals: &mut Totals<A, 1>, goes_on: bool) {
+    let needed = if goes_on { values.len() } else { values.len().saturating_sub(1) } / BLOCK;
+    for (i, block) in values.chunks_mut(BLOCK).enumerate() {
+        let end = block.last().copied().filter(|_| i < needed);
+        match totals.before {
+            Some([before]) => {
+                block.iter_mut().for_each(|x| *x = O::f(before, *x).one_nan());
+            }
+            None => block.iter_mut().for_each(|x| *x = x.one_nan()),
+        }
+        if let Some(end) = end {
+            totals.add::<O>([end]);
+        }
+    }
+}
