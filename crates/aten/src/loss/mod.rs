@@ -30,8 +30,8 @@ pub(super) trait Reduces: Sized {
     /// Reduces a tensor of losses.
     fn apply(self, loss: Tensor) -> Result<Outputs>;
 
-    /// The reduction of a stage of losses over some axes, `f64`, in the order of the elements. The
-    /// mean divides by `total`, or by the number of losses.
+    /// The reduction of a stage of losses over some axes, `f64`. The mean divides by `total`, or by
+    /// the number of losses.
     fn append(
         self,
         cx: &mut NestCx<'_>,

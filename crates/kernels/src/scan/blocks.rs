@@ -10,7 +10,6 @@ use crate::element::Class;
 use crate::isa::{Isa, Simd};
 use crate::pointwise::ops::Op2;
 use maquette_ir::loops::scan::BLOCK;
-use smallvec::SmallVec;
 use std::marker::PhantomData;
 
 /// The chains that run interleaved, so that one is not bound by the latency of its operation.
@@ -18,57 +17,65 @@ pub(super) const SIDE: usize = 8;
 /// The values of a part of a line, a multiple of [`BLOCK`]: they fit the first-level cache.
 pub(super) const PART: usize = 2048;
 
-/// The totals of the blocks so far of `W` lines: for each level of the recursion its current block.
+/// The totals of the blocks so far of `W` lines.
 pub(crate) struct Totals<A, const W: usize> {
-    /// The scanned total of all blocks; of no lines before the first block.
+    /// The scanned total of all blocks, if there are any.
     before: Option<[A; W]>,
-    levels: SmallVec<[Level<A, W>; 4]>,
+    level: Level<A, W>,
 }
 
-/// The current block of a level, whose values are the totals of the level below.
+/// The current block of a level of the recursion. Its values are the totals of the level below.
 struct Level<A, const W: usize> {
     /// The values so far.
     count: usize,
     /// The end of the chain of the block's values.
     chain: [A; W],
-    /// The scanned total of the level's earlier blocks.
+    /// The scanned total of the level's earlier blocks, if there are any.
     before: Option<[A; W]>,
+    above: Option<Box<Level<A, W>>>,
 }
 
 impl<A: Class, const W: usize> Totals<A, W> {
     /// Those of lines that begin.
     #[inline(always)]
     pub fn new() -> Totals<A, W> {
-        Totals { before: None, levels: SmallVec::new() }
+        Totals { before: None, level: Level::new() }
     }
 
     /// Adds the total of the next whole block.
     #[inline(always)]
-    fn add<O: Op2<A, A>>(&mut self, mut total: [A; W]) {
-        let mut below = None;
-        loop {
-            let at = below.map_or(0, |level: usize| level + 1);
-            if at == self.levels.len() {
-                self.levels.push(Level { count: 0, chain: total, before: None });
-            }
-            let level = &mut self.levels[at];
-            let is_first = level.count == 0;
-            level.chain = if is_first { total } else { both::<A, O, W>(&level.chain, &total) };
-            level.count = (level.count + 1) % BLOCK;
-            let scanned = match &level.before {
-                Some(before) => both::<A, O, W>(before, &level.chain),
-                None => level.chain,
-            };
-            let (is_whole, chain) = (level.count == 0, level.chain);
-            match below {
-                None => self.before = Some(scanned),
-                Some(below) => self.levels[below].before = Some(scanned),
-            }
-            if !is_whole {
-                return;
-            }
-            (total, below) = (chain, Some(at));
+    fn add<O: Op2<A, A>>(&mut self, total: &[A; W]) {
+        self.before = Some(self.level.add::<O>(total));
+    }
+}
+
+impl<A: Class, const W: usize> Level<A, W> {
+    #[inline(always)]
+    fn new() -> Level<A, W> {
+        Level { count: 0, chain: [A::default(); W], before: None, above: None }
+    }
+
+    /// Adds a value, and scans it.
+    #[inline(always)]
+    fn add<O: Op2<A, A>>(&mut self, value: &[A; W]) -> [A; W] {
+        self.chain = if self.count == 0 { *value } else { both::<A, O, W>(&self.chain, value) };
+        self.count += 1;
+        let scanned = match &self.before {
+            Some(before) => both::<A, O, W>(before, &self.chain),
+            None => self.chain,
+        };
+        if self.count == BLOCK {
+            self.end_block::<O>();
         }
+        scanned
+    }
+
+    /// Scans the total of a whole block. A function of its own, since it is rare and recurs.
+    #[cold]
+    fn end_block<O: Op2<A, A>>(&mut self) {
+        let above = self.above.get_or_insert_with(|| Box::new(Level::new()));
+        self.before = Some(above.add::<O>(&self.chain));
+        self.count = 0;
     }
 }
 
@@ -177,7 +184,7 @@ impl<A: Class, O: Op2<A, A>, const W: usize> Simd for Rows<'_, A, O, W> {
             None => rows.iter_mut().for_each(|row| *row = row.map(A::one_nan)),
         }
         if rows.len() == BLOCK {
-            totals.add::<O>(end);
+            totals.add::<O>(&end);
         }
     }
 }
@@ -207,7 +214,7 @@ fn continued<A: Class, O: Op2<A, A>>(values: &mut [A], totals: &mut Totals<A, 1>
             None => block.iter_mut().for_each(|x| *x = x.one_nan()),
         }
         if let Some(end) = end {
-            totals.add::<O>([end]);
+            totals.add::<O>(&[end]);
         }
     }
 }

@@ -65,10 +65,11 @@ impl Lines {
     }
 
     /// The dimension along which lines lie side by side, nearer in memory than the elements of a
-    /// line.
+    /// line, but not in one place.
     fn side(&self, v: &View<'_>) -> Option<usize> {
         let stride = |d: &usize| v.strides()[*d].unsigned_abs();
-        let nearer = |d: &usize| self.sizes[*d] >= FEW as i64 && stride(d) < stride(&self.dim);
+        let nearer =
+            |d: &usize| self.sizes[*d] >= FEW as i64 && (1..stride(&self.dim)).contains(&stride(d));
         (0..self.sizes.len()).filter(nearer).min_by_key(stride)
     }
 
