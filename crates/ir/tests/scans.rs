@@ -74,8 +74,11 @@ fn blocks_are_another_order_than_a_chain() {
 }
 
 #[test]
-fn a_scan_begins_with_its_first_value() {
-    assert!(found(&nest(Fold::Sum, DType::F64), &[-0.0])[0].is_sign_negative());
+fn a_scan_begins_with_the_identity() {
+    let zeros = found(&nest(Fold::Sum, DType::F64), &[-0.0; 300]);
+    assert!(zeros.iter().all(|zero| zero.is_sign_positive()), "{zeros:?}");
+    let signs = found(&nest(Fold::Prod, DType::F64), &[-0.0, -1.0]);
+    assert!(signs[0].is_sign_negative() && signs[1].is_sign_positive(), "{signs:?}");
     assert_eq!(found(&nest(Fold::Sum, DType::F64), &[]), []);
 }
 

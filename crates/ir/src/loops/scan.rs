@@ -1,7 +1,7 @@
 //! The orders in which a scan combines values.
 //!
-//! The output of a scan at a coordinate is the fold of the values up to it. The first output is the
-//! first value. [`ScanOrder`] says how the others are grouped.
+//! The output of a scan at a coordinate is the fold of the values up to it, from the identity: the
+//! sum of -0 is +0, as in PyTorch. [`ScanOrder`] says how the values are grouped.
 //!
 //! # Blocks
 //!
@@ -11,8 +11,8 @@
 //! 1. The values are divided into blocks of [`BLOCK`]. The outputs of a block are a chain from its
 //!    first value. The total of a block is the last of them.
 //! 2. If there is more than one block, the totals are scanned by the same rule.
-//! 3. Each block but the first combines the scanned total of the blocks before it, on the left,
-//!    with each of its outputs.
+//! 3. Each block combines the scanned total of the blocks before it, on the left, with each of its
+//!    outputs. The first block takes the identity for that total.
 //!
 //! So an output of `n` values is the end of a chain of at most `16 log16 n` operations, and a scan
 //! takes two operations for each value and a few for each block.
@@ -67,13 +67,14 @@ impl ReferenceFold<'_> {
         };
         let mut outputs: Vec<Vec<State>> =
             values.chunks(block).map(|values| self.chain(values)).collect::<Result<_, _>>()?;
+        let mut before = vec![self.identity()];
         if outputs.len() > 1 {
             let totals: Vec<State> = outputs.iter().filter_map(|b| b.last().cloned()).collect();
-            let totals = self.scan(order, &totals)?;
-            for (block, total) in outputs.iter_mut().skip(1).zip(&totals) {
-                for output in block {
-                    *output = self.combine(total, output)?;
-                }
+            before.append(&mut self.scan(order, &totals)?);
+        }
+        for (block, total) in outputs.iter_mut().zip(&before) {
+            for output in block {
+                *output = self.combine(total, output)?;
             }
         }
         Ok(outputs.concat())

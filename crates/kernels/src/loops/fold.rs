@@ -94,7 +94,10 @@ macro_rules! folds {
             }
 
             fn scan_blocks(isa: Isa, fold: &Fold, line: &mut [Self]) {
-                with_operation!(fold, O => scan_line::<Self, O>(isa, line, &mut Totals::new()))
+                // The identity of a product changes no bit.
+                let first = matches!(fold, Fold::Sum).then(Self::default);
+                let mut totals = Totals::new(first);
+                with_operation!(fold, O => scan_line::<Self, O>(isa, line, &mut totals))
             }
 
             fn moments(isa: Isa, xs: &[Self]) -> [Self; 2] {

@@ -19,7 +19,7 @@ pub(super) const PART: usize = 2048;
 
 /// The totals of the blocks so far of `W` lines.
 pub(crate) struct Totals<A, const W: usize> {
-    /// The scanned total of all blocks, if there are any.
+    /// The scanned total of all blocks. Before the first, what the line begins with.
     before: Option<[A; W]>,
     level: Level<A, W>,
 }
@@ -30,16 +30,20 @@ struct Level<A, const W: usize> {
     count: usize,
     /// The end of the chain of the block's values.
     chain: [A; W],
-    /// The scanned total of the level's earlier blocks, if there are any.
+    /// What the line begins with.
+    first: Option<A>,
+    /// The scanned total of the level's earlier blocks. Before the first, what the line begins
+    /// with.
     before: Option<[A; W]>,
     above: Option<Box<Level<A, W>>>,
 }
 
 impl<A: Class, const W: usize> Totals<A, W> {
-    /// Those of lines that begin.
+    /// Those of lines that begin with `first`: the identity of the operation, unless it changes no
+    /// bit of a value.
     #[inline(always)]
-    pub fn new() -> Totals<A, W> {
-        Totals { before: None, level: Level::new() }
+    pub fn new(first: Option<A>) -> Totals<A, W> {
+        Totals { before: first.map(|first| [first; W]), level: Level::new(first) }
     }
 
     /// Adds the total of the next whole block.
@@ -51,8 +55,9 @@ impl<A: Class, const W: usize> Totals<A, W> {
 
 impl<A: Class, const W: usize> Level<A, W> {
     #[inline(always)]
-    fn new() -> Level<A, W> {
-        Level { count: 0, chain: [A::default(); W], before: None, above: None }
+    fn new(first: Option<A>) -> Level<A, W> {
+        let before = first.map(|first| [first; W]);
+        Level { count: 0, chain: [A::default(); W], first, before, above: None }
     }
 
     /// Adds a value, and scans it.
@@ -73,7 +78,8 @@ impl<A: Class, const W: usize> Level<A, W> {
     /// Scans the total of a whole block. A function of its own, since it is rare and recurs.
     #[cold]
     fn end_block<O: Op2<A, A>>(&mut self) {
-        let above = self.above.get_or_insert_with(|| Box::new(Level::new()));
+        let first = self.first;
+        let above = self.above.get_or_insert_with(|| Box::new(Level::new(first)));
         self.before = Some(above.add::<O>(&self.chain));
         self.count = 0;
     }
@@ -97,9 +103,15 @@ pub(crate) fn scan_line<A: Class, O: Op2<A, A>>(
     }
 }
 
-/// Scans whole lines of `len` values, one after the other in `values`, in place.
-pub(super) fn scan_lines<A: Class, O: Op2<A, A>>(isa: Isa, values: &mut [A], len: usize) {
-    isa.dispatch(Lines::<A, O>(values, len, PhantomData));
+/// Scans whole lines of `len` values, one after the other in `values`, in place. They begin with
+/// `first`.
+pub(super) fn scan_lines<A: Class, O: Op2<A, A>>(
+    isa: Isa,
+    values: &mut [A],
+    len: usize,
+    first: Option<A>,
+) {
+    isa.dispatch(Lines::<A, O>(values, len, first, PhantomData));
 }
 
 /// Scans the next block of `W` lines in place. A row of `rows` is a value of each line.
@@ -112,7 +124,7 @@ pub(super) fn scan_rows<A: Class, O: Op2<A, A>, const W: usize>(
 }
 
 struct Line<'a, A, O>(&'a mut [A], &'a mut Totals<A, 1>, PhantomData<O>);
-struct Lines<'a, A, O>(&'a mut [A], usize, PhantomData<O>);
+struct Lines<'a, A, O>(&'a mut [A], usize, Option<A>, PhantomData<O>);
 struct Rows<'a, A, O, const W: usize>(&'a mut [[A; W]], &'a mut Totals<A, W>, PhantomData<O>);
 
 impl<A: Class, O: Op2<A, A>> Simd for Line<'_, A, O> {
@@ -140,7 +152,7 @@ impl<A: Class, O: Op2<A, A>> Simd for Lines<'_, A, O> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
-        let Lines(values, len, _) = self;
+        let Lines(values, len, first, _) = self;
         let mut groups = values.chunks_exact_mut(SIDE * len);
         for group in &mut groups {
             for from in (0..len).step_by(BLOCK) {
@@ -161,7 +173,7 @@ impl<A: Class, O: Op2<A, A>> Simd for Lines<'_, A, O> {
             line.chunks_mut(BLOCK).for_each(chain::<A, O>);
         }
         for line in values.chunks_mut(len) {
-            continued::<A, O>(line, &mut Totals::new(), false);
+            continued::<A, O>(line, &mut Totals::new(first), false);
         }
     }
 }

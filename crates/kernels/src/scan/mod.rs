@@ -117,27 +117,30 @@ pub fn scan(op: ScanOp, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> 
         return scan(op, &cast, dim, out);
     }
     match (out.dtype().is_float(), op) {
-        (true, ScanOp::Sum) => typed::<f64, Add>(&lines, input, out),
-        (true, ScanOp::Prod) => typed::<f64, Mul>(&lines, input, out),
-        (false, ScanOp::Sum) => typed::<i64, Add>(&lines, input, out),
-        (false, ScanOp::Prod) => typed::<i64, Mul>(&lines, input, out),
+        (true, ScanOp::Sum) => typed::<f64, Add>(&lines, Some(0.0), input, out),
+        (true, ScanOp::Prod) => typed::<f64, Mul>(&lines, None, input, out),
+        (false, ScanOp::Sum) => typed::<i64, Add>(&lines, None, input, out),
+        (false, ScanOp::Prod) => typed::<i64, Mul>(&lines, None, input, out),
     }
 }
 
+/// Lines begin with `first`; see [`Totals::new`].
 fn typed<A: Class, O: Op2<A, A>>(
     lines: &Lines,
+    first: Option<A>,
     input: &View<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
     match lines.side(input) {
-        Some(side) => in_rows::<A, O>(lines, side, input, out),
-        None => in_lines::<A, O>(lines, input, out),
+        Some(side) => in_rows::<A, O>(lines, (side, first), input, out),
+        None => in_lines::<A, O>(lines, first, input, out),
     }
 }
 
 /// Scans line by line.
 fn in_lines<A: Class, O: Op2<A, A>>(
     lines: &Lines,
+    begins_with: Option<A>,
     input: &View<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
@@ -150,7 +153,7 @@ fn in_lines<A: Class, O: Op2<A, A>>(
         if len > PART / SIDE {
             for line in from..to {
                 let (i, o) = (lines.start(input, line), lines.start(out, line));
-                let mut totals = Totals::new();
+                let mut totals = Totals::new(begins_with);
                 for at in (0..len).step_by(PART) {
                     let values = &mut scratch[..PART.min(len - at)];
                     let at = at as i64;
@@ -169,7 +172,7 @@ fn in_lines<A: Class, O: Op2<A, A>>(
                 // SAFETY: the elements belong to these lines, which belong to one task.
                 unsafe { src.read(isa, at, stride, &mut values[part]) };
             });
-            scan_lines::<A, O>(isa, values, len);
+            scan_lines::<A, O>(isa, values, len, begins_with);
             lines.adjacent(out, first, values.len(), |at, stride, part| {
                 // SAFETY: as above.
                 unsafe { dst.write_run(isa, at, stride, &values[part]) };
@@ -182,7 +185,7 @@ fn in_lines<A: Class, O: Op2<A, A>>(
 /// Scans lines that lie side by side along a dimension, a block of rows at a time.
 fn in_rows<A: Class, O: Op2<A, A>>(
     lines: &Lines,
-    side: usize,
+    (side, begins_with): (usize, Option<A>),
     input: &View<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
@@ -200,7 +203,7 @@ fn in_rows<A: Class, O: Op2<A, A>>(
             let width = STRIP.min(width - strip);
             let start = |v: &View<'_>, w: i64| offset(&outer, v.strides(), line) + strip as i64 * w;
             let (i, o) = (start(input, wi), start(out, wo));
-            let mut totals = Totals::new();
+            let mut totals = Totals::new(begins_with);
             for at in (0..lines.len).step_by(BLOCK) {
                 let rows = &mut rows[..BLOCK.min(lines.len - at)];
                 for (row, at) in rows.iter_mut().zip(at as i64..) {

@@ -108,6 +108,25 @@ fn scans_of_three_dimensions_have_the_bits_of_the_reference() {
     }
 }
 
+#[test]
+fn a_sum_of_negative_zeros_is_positive() {
+    for (dim, sizes) in [(0, [300, 9]), (1, [9, 300]), (1, [9, 40]), (0, [300, 1])] {
+        let zeros = vec![-0.0f32; sizes.iter().product::<usize>()];
+        let array = |x: &[f32]| {
+            let sizes = sizes.map(|n| n as i64);
+            Array::new(DType::F32, &sizes, x.iter().map(|x| Scalar::Float((*x).into())))
+        };
+        let nest = nest_of(DType::F32, 2, |nest, x| {
+            named::scan(nest, x, x.axes[dim], Fold::Sum, DType::F32)
+        });
+        let x = [array(&zeros).expect("fits")];
+        let symbols = sizes.map(|n| n as i64);
+        assert_eq!(agrees_specialised("scan", &nest, &symbols, &x, &[]), None);
+        let found = nest.eval(&|s| symbols.get(s.index()).copied(), &x, &[]).expect("evaluates");
+        assert!(found[0].elements().iter().all(|x| x.to_f64().is_sign_positive()));
+    }
+}
+
 /// A line of a million elements has five levels of blocks. A sum of integers tells whether one is
 /// lost.
 #[test]
