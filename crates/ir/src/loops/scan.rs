@@ -5,7 +5,7 @@
 //!
 //! # Blocks
 //!
-//! [`ScanOrder::Blocks`] shortens the chain that each output waits for, on every device, and
+//! Sums of floats are in blocks. [`ScanOrder::Blocks`] shortens the chain that each output waits for, on every device, and
 //! depends on the number of values alone:
 //!
 //! 1. The values are divided into blocks of [`BLOCK`]. The outputs of a block are a chain from its
@@ -16,6 +16,11 @@
 //!
 //! So an output of `n` values is the end of a chain of at most `16 log16 n` operations, and a scan
 //! takes two operations for each value and a few for each block.
+//!
+//! # Chains
+//!
+//! Products of floats are chains. In blocks, a product after a 0 would be NaN where the factors of a
+//! later block overflow: `0 * inf`, as in the product of `0, 1, 2, …`.
 
 use super::fold::{Fold, ReferenceFold, State};
 use crate::DType;
@@ -29,27 +34,31 @@ pub const BLOCK: usize = 16;
 pub enum ScanOrder {
     /// The operation is associative to the bit, so each grouping has the same results.
     Exact,
+    /// One value after another; see the [module documentation](self#chains).
+    Chain,
     /// By blocks; see the [module documentation](self#blocks).
     Blocks,
 }
 
 impl ScanOrder {
     /// Every order.
-    pub const ALL: [ScanOrder; 2] = [ScanOrder::Exact, ScanOrder::Blocks];
+    pub const ALL: [ScanOrder; 3] = [ScanOrder::Exact, ScanOrder::Chain, ScanOrder::Blocks];
 
     /// The name in text.
     pub const fn name(self) -> &'static str {
         match self {
             ScanOrder::Exact => "exact",
+            ScanOrder::Chain => "chain",
             ScanOrder::Blocks => "blocks",
         }
     }
 
-    /// The order of a scan with a fold that has a name: in blocks if the operation rounds.
-    /// [`Fold::Of`] has either order: nothing tells whether its operation is associative.
+    /// The order of a scan with a fold that has a name: sums of floats are in blocks, and products
+    /// of floats are chains. [`Fold::Of`] has any order: nothing tells whether its operation is associative.
     pub const fn of(fold: &Fold, dtype: DType) -> ScanOrder {
         match fold {
-            Fold::Sum | Fold::Prod if dtype.is_float() => ScanOrder::Blocks,
+            Fold::Sum if dtype.is_float() => ScanOrder::Blocks,
+            Fold::Prod if dtype.is_float() => ScanOrder::Chain,
             _ => ScanOrder::Exact,
         }
     }
@@ -62,7 +71,7 @@ impl ReferenceFold<'_> {
     /// An integer is divided by zero.
     pub fn scan(&self, order: ScanOrder, values: &[State]) -> Result<Vec<State>, EvalError> {
         let block = match order {
-            ScanOrder::Exact => values.len().max(1),
+            ScanOrder::Exact | ScanOrder::Chain => values.len().max(1),
             ScanOrder::Blocks => BLOCK,
         };
         let mut outputs: Vec<Vec<State>> =

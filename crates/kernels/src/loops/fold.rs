@@ -94,9 +94,8 @@ macro_rules! folds {
             }
 
             fn scan_blocks(isa: Isa, fold: &Fold, line: &mut [Self]) {
-                // The identity of a product changes no bit.
-                let first = matches!(fold, Fold::Sum).then(Self::default);
-                let mut totals = Totals::new(first);
+                // Only a sum rounds, and may be in blocks.
+                let mut totals = Totals::new(Some(Self::default()));
                 with_operation!(fold, O => scan_line::<Self, O>(isa, line, &mut totals))
             }
 

@@ -59,7 +59,7 @@ pub(super) fn scan(
                             Folds::scan_blocks(cx.run.isa, fold, part);
                         }
                     }
-                    ScanOrder::Exact => {
+                    ScanOrder::Exact | ScanOrder::Chain => {
                         let mut state = None;
                         for (out, x) in out.iter_mut().zip(xs.row(line).iter()) {
                             // Narrow integers wrap at each step.

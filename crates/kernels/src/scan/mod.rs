@@ -1,10 +1,12 @@
 //! Inclusive scans along a dimension: cumulative sums and products, and cumulative extremes with
 //! positions.
 //!
-//! Sums and products are in the order of [`blocks`], also those of integers, of which each order
-//! has the same bits. A line is read and written once, in parts that fit the first-level cache.
+//! Sums are in the order of [`blocks`], and products of floats are [`chains`]. Integers have the
+//! same bits in each order, and take that of blocks. There a line is read and written once, in parts
+//! that fit the first-level cache.
 
 pub(crate) mod blocks;
+mod chains;
 
 use crate::copy::{check_dim, copy, same_dtype, same_sizes};
 use crate::element::{Class, Element, dispatch};
@@ -17,6 +19,7 @@ use crate::scratch::filled;
 use crate::thread_pool;
 use crate::view::{Dims, View, ViewMut, numel};
 use blocks::{PART, SIDE, Totals, scan_line, scan_lines, scan_rows};
+use chains::in_chains;
 use maquette_ir::DType;
 use maquette_ir::loops::scan::BLOCK;
 use std::ops::Range;
@@ -118,7 +121,7 @@ pub fn scan(op: ScanOp, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> 
     }
     match (out.dtype().is_float(), op) {
         (true, ScanOp::Sum) => typed::<f64, Add>(&lines, Some(0.0), input, out),
-        (true, ScanOp::Prod) => typed::<f64, Mul>(&lines, None, input, out),
+        (true, ScanOp::Prod) => in_chains::<f64, Mul>(&lines, input, out),
         (false, ScanOp::Sum) => typed::<i64, Add>(&lines, None, input, out),
         (false, ScanOp::Prod) => typed::<i64, Mul>(&lines, None, input, out),
     }
