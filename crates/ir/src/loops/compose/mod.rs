@@ -91,13 +91,17 @@ enum Part {
         operands: Operands,
         extents: Extents,
     },
-    Nest {
-        nest: SharedNest,
-        /// The value of each symbol of the nest.
-        symbols: SmallVec<[Extent; 8]>,
-        operands: Operands,
-        results: SmallVec<[Extents; 2]>,
-    },
+    Nest(Box<NestPart>),
+}
+
+/// A nest of a composition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct NestPart {
+    nest: SharedNest,
+    /// The value of each symbol of the nest.
+    symbols: SmallVec<[Extent; 8]>,
+    operands: Operands,
+    results: SmallVec<[Extents; 2]>,
 }
 
 /// A nest of which many compositions are made. Its hash has only what is found at once.
@@ -187,7 +191,8 @@ impl Composition {
     ) -> Vec<ComposedTensor> {
         let operands = operands.iter().map(|tensor| tensor.id).collect();
         let (nest, symbols) = (SharedNest(Arc::clone(nest)), symbols.into());
-        self.parts.push(Part::Nest { nest, symbols, operands, results: results.into() });
+        let part = NestPart { nest, symbols, operands, results: results.into() };
+        self.parts.push(Part::Nest(Box::new(part)));
         results.iter().map(|extents| self.tensor(extents.clone())).collect()
     }
 
@@ -210,12 +215,12 @@ impl Composition {
                 operands: operands.clone(),
                 extents: numbers(extents),
             },
-            Part::Nest { nest, symbols: of, operands, results } => Part::Nest {
-                nest: nest.clone(),
-                symbols: of.iter().map(|e| e.number(symbols)).collect(),
-                operands: operands.clone(),
-                results: results.iter().map(numbers).collect(),
-            },
+            Part::Nest(part) => Part::Nest(Box::new(NestPart {
+                nest: part.nest.clone(),
+                symbols: part.symbols.iter().map(|e| e.number(symbols)).collect(),
+                operands: part.operands.clone(),
+                results: part.results.iter().map(numbers).collect(),
+            })),
         };
         Composition {
             symbols: Vec::new(),
@@ -239,7 +244,8 @@ impl Composition {
                 Part::Rows(rows) => composer.rows(rows)?,
                 Part::Operand { dtype, extents } => composer.operand(*dtype, extents)?,
                 Part::Map { expr, operands, extents } => composer.map(expr, operands, extents)?,
-                Part::Nest { nest, symbols, operands, results } => {
+                Part::Nest(part) => {
+                    let NestPart { nest, symbols, operands, results } = &**part;
                     composer.nest(&nest.0, symbols, operands, results)?;
                 }
             }

@@ -45,7 +45,7 @@ pub enum LoweredBody {
 }
 
 /// The loop nest of a call.
-pub struct LoweredNest(PlacedNest);
+pub struct LoweredNest(Box<PlacedNest>);
 
 impl LoweredNest {
     /// The nest.
@@ -129,7 +129,7 @@ impl Op {
                 let results = self.fake_results(def, state, args).ok_or(NoFusionReason::Opaque)?;
                 let nest = PlacedNest::of(def, build, args, &results).ok().flatten();
                 let nest = nest.ok_or(NoFusionReason::Opaque)?;
-                Ok((LoweredBody::Nest(LoweredNest(nest)), results))
+                Ok((LoweredBody::Nest(LoweredNest(Box::new(nest))), results))
             }
             _ => Err(NoFusionReason::Opaque),
         }
