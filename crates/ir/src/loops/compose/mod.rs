@@ -124,7 +124,7 @@ impl Hash for SharedNest {
     }
 }
 
-/// Nests and expressions that are put together, as the [module documentation](self) explains.
+/// Nests and expressions that are put together, as data. One nest computes all sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Composition {
     /// How many leading dimensions of results have common axes.
