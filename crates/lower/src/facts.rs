@@ -1,11 +1,11 @@
 //! Which operators the CPU can compute in one kernel, for the pass that fuses.
 //!
 //! Whether operators fit together depends on their loop nests. These are built for [sample
-//! sizes](crate::samples), one for each symbol. The kernel of a region has symbols for sizes, so it is made
-//! once, and the sizes of a call are bound to its symbols. Where sizes of a call decide otherwise
-//! than the samples, such as a size of 1, the kernel is another one. If there is none for the sizes
-//! of a call, the instance of that call runs the program before fusion. After a size that depends on
-//! data, the operators of the region run one by one.
+//! sizes](crate::samples), one for each symbol. The kernel of a region has symbols for sizes, so it
+//! is made once, and the sizes of a call are bound to its symbols. Where sizes of a call decide
+//! otherwise than the samples, such as a size of 1, the kernel is another one. If there is none for
+//! the sizes of a call, the instance of that call runs the program before fusion. After a size that
+//! depends on data, the operators of the region run one by one.
 
 use crate::class::class_of;
 use crate::samples::samples;

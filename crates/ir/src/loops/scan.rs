@@ -5,8 +5,8 @@
 //!
 //! # Blocks
 //!
-//! Sums of floats are in blocks. [`ScanOrder::Blocks`] shortens the chain that each output waits for, on every device, and
-//! depends on the number of values alone:
+//! Sums of floats are in blocks. [`ScanOrder::Blocks`] shortens the chain that each output waits
+//! for, on every device, and depends on the number of values alone:
 //!
 //! 1. The values are divided into blocks of [`BLOCK`]. The outputs of a block are a chain from its
 //!    first value. The total of a block is the last of them.

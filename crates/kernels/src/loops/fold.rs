@@ -40,8 +40,8 @@ pub(super) trait Folds: Class {
     /// Combines two values by the operation of a fold of one register.
     fn combine(fold: &Fold, a: Self, b: Self) -> Self;
 
-    /// Scans a line in place, in the order of blocks.
-    fn scan_blocks(isa: Isa, fold: &Fold, line: &mut [Self]);
+    /// Sums a line in place, in the order of blocks. No other named fold has that order.
+    fn scan_blocks(isa: Isa, line: &mut [Self]);
 
     /// The mean, and the sum of squared deviations.
     fn moments(isa: Isa, xs: &[Self]) -> [Self; 2];
@@ -93,10 +93,8 @@ macro_rules! folds {
                 with_operation!(fold, O => <O as Op2<Self, Self>>::f(a, b))
             }
 
-            fn scan_blocks(isa: Isa, fold: &Fold, line: &mut [Self]) {
-                // Only a sum rounds, and may be in blocks.
-                let mut totals = Totals::new(Some(Self::default()));
-                with_operation!(fold, O => scan_line::<Self, O>(isa, line, &mut totals))
+            fn scan_blocks(isa: Isa, line: &mut [Self]) {
+                scan_line::<Self, Add>(isa, line, &mut Totals::new(Some(Self::default())))
             }
 
             fn moments(isa: Isa, xs: &[Self]) -> [Self; 2] {

@@ -56,7 +56,7 @@ pub(super) fn scan(
                         // The values of a scan in blocks are floats that are their class.
                         let values = of_class_mut::<T>(out).unwrap_or_default();
                         for part in values.chunks_mut(part) {
-                            Folds::scan_blocks(cx.run.isa, fold, part);
+                            Folds::scan_blocks(cx.run.isa, part);
                         }
                     }
                     ScanOrder::Exact | ScanOrder::Chain => {
