@@ -29,10 +29,6 @@ impl Mode for CompiledMode {
         self.of.name
     }
 
-    fn keeps_nans(&self, program: &TestProgram) -> bool {
-        program.only_moves()
-    }
-
     fn prepare(&self, program: &Subject<'_>, sample: &[Tensor]) -> Result<PreparedProgram> {
         let PlannedStage { program: functional, plan, .. } =
             program.planned(self.of.form, sample)?;

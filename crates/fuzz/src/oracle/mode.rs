@@ -82,9 +82,10 @@ pub trait Mode: Sync {
         true
     }
 
-    /// Whether its NaNs have the bits of those of the eager program.
-    fn keeps_nans(&self, _program: &TestProgram) -> bool {
-        true
+    /// Whether its NaNs have the bits of those of the eager program. An operator may run another
+    /// kernel than in the eager program: in place, or not.
+    fn keeps_nans(&self, program: &TestProgram) -> bool {
+        program.only_moves()
     }
 
     /// The device on which it runs the program.
