@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lower", &["interp", "ir", "ops"]),
     ("optim", &["ir", "ops"]),
     ("trace", &["interp", "ir", "ops"]),
-    ("runtime", &["interp", "ir", "kernels", "lower", "ops"]),
+    ("runtime", &["device", "interp", "ir", "kernels", "lower", "ops"]),
     ("pipeline", &["aten", "interp", "ir", "lower", "ops", "rewrite", "runtime", "trace"]),
     ("driver", &["interp", "ir", "ops", "pipeline", "rewrite", "runtime", "trace"]),
     ("check", &["aten", "interp", "ir", "ops", "pipeline", "runtime", "trace"]),

@@ -8,6 +8,7 @@ use std::ptr::{self, NonNull};
 ///
 /// A pointer, not an integer, so that an address in host memory keeps its provenance.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct Address(*mut u8);
 
 // SAFETY: an address is a number; whoever dereferences one answers for the access.
@@ -31,6 +32,12 @@ impl Address {
         self.0
     }
 
+    /// The pointers, for a driver whose memory is the host's.
+    pub fn as_ptrs(addresses: &[Address]) -> &[*mut u8] {
+        // SAFETY: an address is a pointer, with the same representation.
+        unsafe { &*(std::ptr::from_ref(addresses) as *const [*mut u8]) }
+    }
+
     /// The address as a number.
     pub fn number(self) -> usize {
         self.0.addr()
@@ -40,6 +47,12 @@ impl Address {
     #[must_use]
     pub fn offset(self, bytes: usize) -> Address {
         Address(self.0.wrapping_add(bytes))
+    }
+
+    /// The address `bytes` further on, or back. Nothing is checked.
+    #[must_use]
+    pub fn moved(self, bytes: i64) -> Address {
+        Address(self.0.wrapping_offset(bytes as isize))
     }
 }
 

@@ -3,6 +3,7 @@
 //! A device is opened once, and stays open as long as the process runs. So a reference to it needs
 //! no count, and blocks may be freed at any time, also while statics are dropped.
 
+use crate::kernel::Backend;
 use crate::memory::Memory;
 use crate::queue::Queue;
 use crate::target::Target;
@@ -52,6 +53,8 @@ pub trait OpenDevice: Send + Sync {
     fn target(&self) -> &Target;
     /// The allocator.
     fn memory(&self) -> &'static dyn Memory;
+    /// The compiler of kernels.
+    fn backend(&self) -> &'static dyn Backend;
     /// The commands.
     fn queue(&self) -> &'static dyn Queue;
 }

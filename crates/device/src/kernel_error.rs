@@ -1,4 +1,4 @@
-//! Errors of the executors.
+//! Errors of kernels.
 
 use maquette_ir::DType;
 
@@ -93,9 +93,8 @@ pub enum KernelError {
 }
 
 impl KernelError {
-    pub(crate) fn argument(kernel: &'static str, message: impl Into<String>) -> KernelError {
+    /// An attribute that is invalid, or does not fit the operands.
+    pub fn argument(kernel: &'static str, message: impl Into<String>) -> KernelError {
         KernelError::Argument { kernel, message: message.into() }
     }
 }
-
-pub(crate) type Result<T, E = KernelError> = std::result::Result<T, E>;

@@ -3,6 +3,7 @@
 //! ```text
 //! Driver ── devices, open ──> OpenDevice ── target ──> Target   what the device can do, as data
 //!                                        ── memory ──> Memory   blocks of bytes
+//!                                        ── backend ─> Backend  kernels, from computations as data
 //!                                        ── queue  ──> Queue    commands, in one order
 //! ```
 //!
@@ -12,8 +13,8 @@
 //!
 //! Memory has opaque [addresses](Address): only the driver that allocated a block may use its
 //! address. A [`Queue`] takes commands in program order, may return before they are done, and keeps
-//! their order. Host code sees what they did after [`Queue::wait`]. A command that fails on the
-//! device is reported by the next wait.
+//! their order. Host code sees what they did after [`Queue::wait`]. The error of a kernel that runs
+//! later is in the [`FailureSlot`] of its launch then, with what the launch belongs to.
 //!
 //! **The contract is unsafe and checks nothing**, as `wgpu-hal`'s: bounds, borrows, layouts and
 //! lifetimes are checked by the callers, once. An error is what no caller can foresee: memory runs
@@ -27,14 +28,22 @@
 mod address;
 pub mod conformance;
 mod driver;
+mod fault;
+mod kernel;
+mod kernel_error;
+mod layout;
 mod memory;
 mod queue;
 mod target;
 
 pub use address::Address;
 pub use driver::{Driver, DriverEntry, Missing, OpenDevice, drivers, open, release_cached_memory};
+pub use fault::{Failing, FailureSlot, Fault, Origin};
+pub use kernel::{Backend, Binding, Computation, Kernel, Launch, PackKey, PackedOperand};
+pub use kernel_error::KernelError;
+pub use layout::{Dims, Layout};
 pub use memory::{Block, Contents, Memory, OutOfMemory};
-pub use queue::{Elements, Fault, Fence, Queue};
+pub use queue::{Elements, Fence, Queue};
 pub use target::Target;
 
 #[doc(hidden)]

@@ -1,6 +1,7 @@
 //! Commands to a device.
 
 use crate::address::Address;
+use crate::fault::Fault;
 
 /// Elements of one width in the memory of a device.
 #[derive(Clone, Copy, Debug)]
@@ -18,24 +19,6 @@ pub struct Elements<'a> {
 /// A point in the order of a queue: all commands received before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fence(pub u64);
-
-/// What went wrong on a device. A wait reports the first fault since the last wait.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// A command named memory that is not allocated: a defect of the library.
-    #[error("a {command} on the device accessed {bytes} bytes at {at:?}, which are not allocated")]
-    StaleAddress {
-        /// The command.
-        command: &'static str,
-        /// The first byte.
-        at: Address,
-        /// How many bytes.
-        bytes: usize,
-    },
-    /// The device cannot be used any more.
-    #[error("the device is lost: {0}")]
-    Lost(String),
-}
 
 /// The commands of a device, in one order. A command may be done after its call returned; the next
 /// commands see what it did.

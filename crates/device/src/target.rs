@@ -9,6 +9,9 @@ pub struct Target {
     /// Whether host code may dereference the addresses of the device once its queue is done with
     /// them.
     pub is_host_memory: bool,
+    /// Whether a launch may fail after its call has returned: its error is in its
+    /// [slot](crate::FailureSlot) after a wait.
+    pub reports_late: bool,
     /// Whether the kernels that users register for the CPU serve the device, too: on copies in host
     /// memory, as operators of the library without a kernel for the device.
     pub runs_host_kernels: bool,

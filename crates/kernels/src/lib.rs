@@ -44,7 +44,7 @@ mod window;
 pub use attention::{Attention, attention, attention_backward};
 pub use conv::{conv, conv_transpose};
 pub use copy::{CopyPlan, DenseFill, copy, fill};
-pub use driver::{host_memory, host_queue};
+pub use driver::{host_backend, host_memory, host_queue};
 pub use element::{Class, Element};
 pub use error::KernelError;
 pub use gemm::{Activation, Epilogue, PackedMatrix, batched_gemm, gemm, packed_product, product};
@@ -55,8 +55,7 @@ pub use index::{
 pub use isa::Isa;
 pub use layer_norm::{LayerNorm, LayerNormBackward, layer_norm, layer_norm_backward};
 pub use loops::{
-    KernelFunctions, LaunchPlan, LoopKernel, PackKey, PackedOperand, SpecialPlan,
-    without_specialisations,
+    KernelFunctions, LaunchPlan, LoopKernel, PackedOperand, SpecialPlan, without_specialisations,
 };
 pub use peak_loops::{multiply_adds_f32, multiply_adds_f64, read_words};
 pub use pointwise::{ContiguousKernel, PointwisePlan, pointwise, pointwise_on};

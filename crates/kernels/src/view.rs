@@ -3,14 +3,13 @@
 
 use crate::element::Element;
 use crate::error::{KernelError, Result};
+use maquette_device::Layout;
 use maquette_ir::DType;
 use maquette_ir::typing::{fill_dense_strides, is_contiguous_i64};
-use smallvec::SmallVec;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
-/// Sizes, or strides in elements.
-pub type Dims = SmallVec<[i64; 6]>;
+pub use maquette_device::Dims;
 
 /// A strided view of memory to read.
 #[derive(Clone, Debug)]
@@ -112,6 +111,17 @@ impl<'a> View<'a> {
     /// The strides, in elements.
     pub fn strides(&self) -> &[i64] {
         &self.strides
+    }
+
+    /// The dtype, the sizes and the strides.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout { dtype: self.dtype, sizes: self.sizes.clone(), strides: self.strides.clone() }
+    }
+
+    /// Whether the dtype, the sizes and the strides are these.
+    pub(crate) fn has_layout(&self, layout: &Layout) -> bool {
+        let Layout { dtype, sizes, strides } = layout;
+        *dtype == self.dtype && *sizes == self.sizes && *strides == self.strides
     }
 
     /// The number of dimensions.

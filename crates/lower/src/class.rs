@@ -22,7 +22,7 @@ pub(crate) fn class_of(call: &LoweredCall) -> Result<Fusible, NoFusionReason> {
         LoweredBody::Nest(nest) if nest.writes_view() => return Err(NoFusionReason::NotAffine),
         LoweredBody::Nest(nest) => nest,
     };
-    if may_fail_in(nest.nest()) {
+    if nest.nest().may_fail() {
         return class_of_reads(nest.nest());
     }
     let is_argument =
@@ -36,10 +36,6 @@ pub(crate) fn class_of(call: &LoweredCall) -> Result<Fusible, NoFusionReason> {
         }
         class => Ok(class.into()),
     }
-}
-
-fn may_fail_in(nest: &LoopNest) -> bool {
-    nest.stages().iter().any(|stage| stage.expr.may_fail()) || !nest.messages().is_empty()
 }
 
 /// The class of an elementwise operator that may fail: each element is a row, so that its kernel is

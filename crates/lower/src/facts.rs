@@ -1,4 +1,4 @@
-//! Which operators the CPU can compute in one kernel, for the pass that fuses.
+//! Which operators a device can compute in one kernel, for the pass that fuses.
 //!
 //! Whether operators fit together depends on their loop nests. These are built for [sample
 //! sizes](crate::samples), one for each symbol. The kernel of a region has symbols for sizes, so it
@@ -20,8 +20,9 @@ use maquette_ops::{Args, Error, IntoDims, Meta, Op, PreparedCall, Result, Tensor
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-/// Which operators of a graph one kernel of the CPU can compute.
+/// Which operators of a graph one kernel of a device can compute.
 pub struct KernelFacts {
+    device: Device,
     /// By symbol: a sample of its values.
     samples: FxHashMap<SymbolId, i64>,
     classes: SizeClasses,
@@ -34,13 +35,15 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
-    /// Of a functional graph. Products that share their left factor may be one kernel.
-    pub fn of(graph: &Graph) -> KernelFacts {
+    /// Of a functional graph whose tensors are on a device. Products that share their left factor
+    /// may be one kernel.
+    pub fn of(graph: &Graph, device: Device) -> KernelFacts {
         let bound = graph.body().iter().filter_map(|stmt| match stmt {
             Stmt::Bind { value, .. } => graph.producer(*value),
             _ => None,
         });
         KernelFacts {
+            device,
             samples: samples(graph),
             classes: SizeClasses::of(graph),
             sizes_from_data: bound.collect(),
@@ -103,7 +106,7 @@ impl FusionFacts for KernelFacts {
             return Err(NoFusionReason::Opaque);
         }
         let args = self.arguments(graph, op, node).map_err(|_| NoFusionReason::Opaque)?;
-        if args.iter().flat_map(Value::tensors).any(|t| t.device() != Device::Cpu) {
+        if args.iter().flat_map(Value::tensors).any(|t| t.device() != self.device) {
             return Err(NoFusionReason::Opaque);
         }
         let lowered = op.lowered(args);
@@ -131,7 +134,7 @@ impl FusionFacts for KernelFacts {
             let outs = self.tensors(graph, &region.results)?;
             let lowered = lower_region(graph, region, &self.classes, &size, &operands, &outs);
             Ok(lowered.is_some_and(|(op, kernel, binding)| {
-                PreparedCall::of_kernel(op, &kernel, binding).is_some()
+                PreparedCall::of_kernel(op, self.device, &kernel, binding).is_some()
             }))
         };
         call().unwrap_or(false)

@@ -4,7 +4,7 @@
 //! Op::lowered               what a builtin operator computes: an expression, or a loop nest
 //! KernelFacts               which of them one kernel can compute, for the pass that fuses
 //! lower_region              the kernel of a fused region, and what a launch of it binds
-//! PreparedCall::of_kernel   the kernel on the CPU
+//! PreparedCall::of_kernel   the kernel on a device
 //! ```
 //!
 //! A [`KernelDef`](maquette_ir::kernel_def::KernelDef) has symbols for sizes. So a device compiles

@@ -10,10 +10,13 @@ use crate::dispatch::mode;
 use crate::error::Result;
 use crate::library::Op;
 use crate::tensor::Tensor;
+use crate::tensor::create::opened;
 use crate::tensor::meta::{Concrete, Meta};
 use crate::tensor::storage::Storage;
+use maquette_device::Address;
+use maquette_ir::Device;
 use maquette_ir::sym::SymInt;
-use std::ptr::NonNull;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 pub use crate::autograd::grad_mode::is_grad_enabled;
@@ -21,6 +24,7 @@ pub use crate::dispatch::device::default_device;
 pub use crate::functional_call::in_functional_call;
 pub use crate::scope::{ModuleScope, current_scope, enter};
 pub use crate::tensor::borrow::unobserved;
+pub use crate::tensor::storage::LateSlot;
 
 /// Runs `f` with all modes and autocast disabled, for what is not part of the program: a run of a
 /// graph, or a computation of a mode itself.
@@ -52,12 +56,12 @@ pub trait TensorInternals {
     fn is_recorded(&self) -> bool;
     /// Whether someone else has borrowed memory that the tensor sees.
     fn is_accessed(&self) -> bool;
-    /// The address of the first element on the host. All elements lie inside the storage. Any
+    /// The address of the first element on the device. All elements lie inside the storage. Any
     /// aligned address if there are none.
     ///
     /// # Errors
-    /// The tensor is poisoned, has no data on the host, or exceeds its storage.
-    fn host_address(&self) -> Result<NonNull<u8>>;
+    /// The tensor is poisoned, has no data, or exceeds its storage.
+    fn address(&self) -> Result<Address>;
     /// Copies the elements of another tensor, which may share memory with this one.
     ///
     /// # Errors
@@ -77,6 +81,19 @@ pub trait MetaInternals {
 pub trait StorageInternals {
     /// As [`Storage::version`].
     fn writes(&self) -> u64;
+    /// The launches that may still fail, on which the contents depend.
+    fn late_slots(&self) -> SmallVec<[LateSlot; 1]>;
+    /// Poisons the storage if a launch fails later: one that writes it, or that writes what it
+    /// depends on.
+    fn poison_late(&self, slots: &[LateSlot]);
+    /// Ends what earlier launches left: the contents will be new.
+    fn forget_late(&self);
+}
+
+/// Whether launches on a device may fail after their call has returned.
+#[doc(hidden)]
+pub fn reports_late(device: Device) -> bool {
+    device != Device::Cpu && opened(device).is_ok_and(|device| device.target().reports_late)
 }
 
 /// Whether fake execution makes the calls that an operator consists of, which count its writes.
@@ -101,6 +118,18 @@ impl StorageInternals for Storage {
     #[inline]
     fn writes(&self) -> u64 {
         Storage::writes(self)
+    }
+
+    fn late_slots(&self) -> SmallVec<[LateSlot; 1]> {
+        Storage::late_slots(self)
+    }
+
+    fn poison_late(&self, slots: &[LateSlot]) {
+        Storage::poison_late(self, slots);
+    }
+
+    fn forget_late(&self) {
+        drop(Storage::lift_poison(self));
     }
 }
 
@@ -144,8 +173,8 @@ impl TensorInternals for Tensor {
     }
 
     #[track_caller]
-    fn host_address(&self) -> Result<NonNull<u8>> {
-        Tensor::host_address(self)
+    fn address(&self) -> Result<Address> {
+        Tensor::address(self)
     }
 
     fn copy_shared_elements_(&self, from: &Tensor) -> Result<()> {

@@ -49,7 +49,7 @@ pub use error::{
 pub use library::{Effect, Kwargs, Op, Resource, custom_op};
 pub use maquette_device::release_cached_memory;
 pub use maquette_ir::graph::MAX_LIST_DEPTH;
-pub use maquette_kernels::{PackKey, PackedOperand, occupying_a_core, with_num_threads};
+pub use maquette_kernels::{occupying_a_core, with_num_threads};
 pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
 pub use methods::{Operand, Recurrence};
 pub use module::Module;

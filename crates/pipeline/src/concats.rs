@@ -11,7 +11,7 @@ use maquette_rewrite::{decompose_concats, plan};
 /// copy more than the program may.
 pub(crate) fn run(compilation: &mut Compilation, _: &PassOptions<'_>) -> Result<()> {
     if let ProgramForm::Planned(planned) = &mut compilation.program
-        && target::supports(&planned.program, &planned.plan)
+        && target::device_of(&planned.program, &planned.plan).is_some()
         && let Some((program, plan)) = with_parts_in_place(&planned.program)
     {
         **planned = PlannedProgram::new(program, plan);

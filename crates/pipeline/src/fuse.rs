@@ -1,6 +1,7 @@
 //! The pass `fuse`.
 
 use crate::{Compilation, PassOptions, target};
+use maquette_ir::Device;
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{FusedProgram, NoFusionReason, Refusal};
@@ -12,9 +13,9 @@ use std::result::Result as StdResult;
 /// Fuses the operators of a program in planned memory, for the kernels of the target.
 pub(crate) fn run(compilation: &mut Compilation, _: &PassOptions<'_>) -> Result<()> {
     if let ProgramForm::Planned(planned) = &mut compilation.program
-        && target::supports(&planned.program, &planned.plan)
+        && let Some(device) = target::device_of(&planned.program, &planned.plan)
     {
-        match fused(&planned.program) {
+        match fused(&planned.program, device) {
             Ok(fused) => planned.fused = Some(fused),
             Err(refusals) => planned.refusals = refusals,
         }
@@ -28,8 +29,11 @@ pub(crate) fn run(compilation: &mut Compilation, _: &PassOptions<'_>) -> Result<
 ///
 /// # Errors
 /// Why nothing is fused. No reasons if the pass fails, which is a defect of the library.
-fn fused(program: &FunctionalGraph) -> StdResult<(FusedProgram, BufferPlan), Vec<Refusal>> {
-    let mut kernels = target::kernels(&program.graph);
+fn fused(
+    program: &FunctionalGraph,
+    device: Device,
+) -> StdResult<(FusedProgram, BufferPlan), Vec<Refusal>> {
+    let mut kernels = target::kernels(&program.graph, device);
     let (mut refusals, mut apart) = (Vec::new(), Vec::new());
     for (joins_products, only_elements) in [(true, false), (false, false), (false, true)] {
         if !joins_products && !only_elements && apart.is_empty() {

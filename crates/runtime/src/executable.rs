@@ -8,7 +8,7 @@ use maquette_ir::Device;
 use maquette_ir::buffer_plan::{Buffer, BufferPlan};
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::{FusedProgram, Refusal};
-use maquette_ir::graph::{Const, Graph, ValueId};
+use maquette_ir::graph::{Const, Graph};
 use maquette_ir::program_form::{PlannedProgram, ProgramForm};
 use maquette_ops::library::generation;
 use maquette_ops::{Result, RunError, Tensor, Value};
@@ -41,15 +41,15 @@ impl Form {
     fn planned(planned: PlannedProgram) -> Result<Form> {
         let PlannedProgram { program, plan, fused, refusals } = planned;
         check_plan(&program, &plan)?;
-        if !Executable::supports(&program, &plan) {
+        let Some(device) = Executable::device_of(&program, &plan) else {
             let (program, plan) = (Cow::Owned(program), Cow::Owned(plan));
             return Ok(Form::unplanned(ExecutionMode::Buffered(program, plan)));
-        }
-        let mut unfused = Planned::new(program, plan, None);
+        };
+        let mut unfused = Planned::new(program, device, plan, None);
         unfused.refusals = refusals;
         let Some((fused, plan)) = fused else { return Ok(Form::Planned(Box::new(unfused))) };
         check_plan(&fused.program, &plan)?;
-        let mut planned = Planned::new(fused.program.clone(), plan, Some(fused));
+        let mut planned = Planned::new(fused.program.clone(), device, plan, Some(fused));
         planned.unfused = Some(Box::new(unfused));
         Ok(Form::Planned(Box::new(planned)))
     }
@@ -103,9 +103,9 @@ fn check_writes(program: &FunctionalGraph, plan: &BufferPlan) -> Result<()> {
 }
 
 impl Executable {
-    /// Makes a program ready to run on the CPU. A program in planned memory runs compiled, and
-    /// fused if it has a fused form. Any other program runs operator by operator, as does one with
-    /// tensors on another device. An [`ExecutionMode`] is such a program, and is not fused.
+    /// Makes a program ready to run on the device of its tensors. A program in planned memory runs
+    /// compiled, and fused if it has a fused form. Any other program runs operator by operator, as
+    /// does one with tensors on several devices. An [`ExecutionMode`] is such a program, and is not fused.
     ///
     /// # Errors
     /// The plan belongs to another graph, or writes tensors that the program does not mutate.
@@ -122,18 +122,21 @@ impl Executable {
         Ok(Executable { form, checked: AtomicU64::new(u64::MAX) })
     }
 
-    /// Whether a program in the memory of a plan runs compiled: all tensors are on the CPU.
-    pub fn supports(program: &FunctionalGraph, plan: &BufferPlan) -> bool {
+    /// The device on which a program in the memory of a plan runs compiled: that of all its tensors.
+    /// `None` if they are on several, or on one that has no memory.
+    pub fn device_of(program: &FunctionalGraph, plan: &BufferPlan) -> Option<Device> {
         let graph = &program.graph;
-        let on_host = |v: ValueId| graph.tensor_type(v).is_none_or(|ty| ty.device == Device::Cpu);
         let values = graph.inputs().iter().copied();
         let values = values.chain(graph.consts().iter().map(Const::value));
         let results = graph.nodes().flat_map(|node| graph.result_values(node));
-        values.chain(results).all(on_host)
-            && plan.buffers.iter().all(|b| match b {
-                Buffer::New { device, .. } => *device == Device::Cpu,
-                Buffer::Input(_) | Buffer::Const(_) | Buffer::Returned(_) => true,
-            })
+        let of_values = values.chain(results).filter_map(|v| Some(graph.tensor_type(v)?.device));
+        let of_buffers = plan.buffers.iter().filter_map(|b| match b {
+            Buffer::New { device, .. } => Some(*device),
+            Buffer::Input(_) | Buffer::Const(_) | Buffer::Returned(_) => None,
+        });
+        let mut devices = of_values.chain(of_buffers);
+        let device = devices.next().unwrap_or(Device::Cpu);
+        (device != Device::Meta && devices.all(|other| other == device)).then_some(device)
     }
 
     /// Checks that nothing overrides the operators on which the program relies without calling

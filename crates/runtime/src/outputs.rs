@@ -28,6 +28,7 @@ use smallvec::SmallVec;
 enum OutputType {
     Tensor {
         dtype: DType,
+        device: Device,
         sizes: Vec<Expr>,
     },
     /// No tensor.
@@ -44,7 +45,7 @@ pub(crate) struct OutputSlots {
 /// An output for known sizes.
 struct Slot {
     /// `None` if no tensor can be given for it: why.
-    tensor: std::result::Result<(DType, SmallVec<[i64; 6]>), &'static str>,
+    tensor: std::result::Result<(DType, Device, SmallVec<[i64; 6]>), &'static str>,
     /// The strides with which a given tensor can stand for a buffer.
     strides: Option<SmallVec<[i64; 6]>>,
 }
@@ -54,7 +55,10 @@ const SIZE_OF_DATA: &str = "has a size that depends on data";
 
 fn leaf_of_value(graph: &Graph, v: ValueId) -> OutputType {
     match graph.tensor_type(v) {
-        Some(ty) => OutputType::Tensor { dtype: ty.dtype, sizes: ty.sizes.to_vec() },
+        Some(ty) => {
+            let (dtype, device) = (ty.dtype, ty.device);
+            OutputType::Tensor { dtype, device, sizes: ty.sizes.to_vec() }
+        }
         None => OutputType::Number,
     }
 }
@@ -79,9 +83,10 @@ fn of_program(program: &FunctionalGraph, outputs: &[Output], leaves: &mut Vec<Ou
     };
     // A view has the sizes of its layout, and the dtype of what it views.
     let viewed = |of: OutputType, layout: usize| match (of, program.layout(layout)) {
-        (OutputType::Tensor { dtype, .. }, Some(list)) => {
+        (OutputType::Tensor { dtype, device, .. }, Some(list)) => {
             let numbers: Vec<Expr> = list.iter().skip(1).collect();
-            OutputType::Tensor { dtype, sizes: numbers[..numbers.len() / 2].to_vec() }
+            let sizes = numbers[..numbers.len() / 2].to_vec();
+            OutputType::Tensor { dtype, device, sizes }
         }
         (of, _) => of,
     };
@@ -126,10 +131,10 @@ impl OutputSlots {
         let slot = |ty: OutputType| {
             let tensor = match ty {
                 OutputType::Number => Err(IS_NUMBER),
-                OutputType::Tensor { dtype, sizes } => {
+                OutputType::Tensor { dtype, device, sizes } => {
                     let sizes = sizes.iter().map(|e| bindings.eval(*e).ok());
                     let sizes = sizes.collect::<Option<SmallVec<[i64; 6]>>>();
-                    sizes.map(|sizes| (dtype, sizes)).ok_or(SIZE_OF_DATA)
+                    sizes.map(|sizes| (dtype, device, sizes)).ok_or(SIZE_OF_DATA)
                 }
             };
             Slot { tensor, strides: None }
@@ -172,7 +177,7 @@ impl OutputSlots {
                 continue;
             };
             let buffer = buffers.get(&at.base).copied();
-            let (Some((buffer, len, dtype)), Ok((wanted, _))) = (buffer, &slot.tensor) else {
+            let (Some((buffer, len, dtype)), Ok((wanted, ..))) = (buffer, &slot.tensor) else {
                 continue;
             };
             if let Some(strides) = whole_buffer(at, *len).filter(|_| dtype == wanted) {
@@ -275,7 +280,7 @@ impl Slot {
     /// Whether a given tensor of the right sizes stands for the buffer of the output, or has no
     /// element that a run could write.
     fn is_in_place(&self, t: &Tensor) -> bool {
-        let Ok((_, sizes)) = &self.tensor else { return false };
+        let Ok((_, _, sizes)) = &self.tensor else { return false };
         if sizes.contains(&0) {
             return true;
         }
@@ -287,7 +292,7 @@ impl Slot {
     /// Checks the tensor for output `leaf`, apart from the memory of others.
     fn check(&self, leaf: usize, t: &Tensor) -> Result<()> {
         let output = || leaf.to_string();
-        let (dtype, sizes) = match &self.tensor {
+        let (dtype, device, sizes) = match &self.tensor {
             Ok(tensor) => tensor,
             Err(what) => return Err(RunError::OutputNotGiven { output: output(), what }.into()),
         };
@@ -300,8 +305,8 @@ impl Slot {
         if t.dtype() != *dtype {
             return refused("the dtype".into(), dtype.to_string(), t.dtype().to_string());
         }
-        if t.device() != Device::Cpu {
-            return refused("the device".into(), Device::Cpu.to_string(), t.device().to_string());
+        if t.device() != *device {
+            return refused("the device".into(), device.to_string(), t.device().to_string());
         }
         if t.dim() != sizes.len() {
             return refused("the rank".into(), sizes.len().to_string(), t.dim().to_string());
@@ -311,7 +316,7 @@ impl Slot {
                 return refused(format!("size {dim}"), expected.to_string(), found.to_string());
             }
         }
-        t.host_address()?;
+        t.address()?;
         if t.may_overlap_itself() {
             let strides: Vec<String> = t.strides().iter().map(ToString::to_string).collect();
             let found = format!("[{}]", strides.join(", "));

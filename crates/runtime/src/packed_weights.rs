@@ -21,8 +21,9 @@
 //! constant time; those that are gone are removed whenever the number has doubled.
 
 use crate::instance::External;
+use maquette_device::{Address, PackKey, PackedOperand};
 use maquette_ops::internals::StorageInternals;
-use maquette_ops::{PackKey, PackedOperand, Result, Storage};
+use maquette_ops::{Result, Storage};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::fmt;
@@ -39,7 +40,7 @@ pub(crate) struct WeightKey {
 /// Where a weight is in a run.
 pub(crate) struct WeightPlace<'a> {
     pub storage: &'a Arc<Storage>,
-    pub address: usize,
+    pub address: Address,
 }
 
 /// The memory of a weight at one time.
@@ -47,12 +48,12 @@ pub(crate) struct WeightPlace<'a> {
 struct Contents {
     /// No other storage has its address while this reference exists.
     storage: Weak<Storage>,
-    address: usize,
+    address: Address,
     version: u64,
 }
 
 /// A packed form, with the memory of the weights from which it was made.
-type Packed = (SmallVec<[Contents; 1]>, Arc<PackedOperand>);
+type Packed = (SmallVec<[Contents; 1]>, Arc<dyn PackedOperand>);
 
 /// A weight of launches, or several, with the packed form.
 #[derive(Debug)]
@@ -64,8 +65,8 @@ pub(crate) struct PackedWeight {
 
 /// The packed form of frozen storages, from these addresses on.
 struct Frozen {
-    of: SmallVec<[(Arc<Storage>, usize); 1]>,
-    packed: Arc<PackedOperand>,
+    of: SmallVec<[(Arc<Storage>, Address); 1]>,
+    packed: Arc<dyn PackedOperand>,
 }
 
 impl fmt::Debug for Frozen {
@@ -108,8 +109,8 @@ impl PackedWeight {
     pub fn of(
         &self,
         places: &[WeightPlace<'_>],
-        pack: impl FnOnce() -> Result<PackedOperand>,
-    ) -> Option<Arc<PackedOperand>> {
+        pack: impl FnOnce() -> Result<Arc<dyn PackedOperand>>,
+    ) -> Option<Arc<dyn PackedOperand>> {
         if let Some(frozen) = self.frozen.get()
             && frozen.of.iter().zip(places).all(|((storage, address), place)| {
                 Arc::ptr_eq(storage, place.storage) && *address == place.address
@@ -134,7 +135,7 @@ impl PackedWeight {
         // The memory of the old form goes first.
         *packed = None;
         let contents = places.iter().map(Contents::of).collect();
-        let new = Arc::new(pack().ok()?);
+        let new = pack().ok()?;
         *packed = Some((contents, new.clone()));
         drop(packed);
         self.keep_frozen();

@@ -5,6 +5,7 @@ use crate::instance::{Instance, InstanceKey, Uses};
 use crate::packed_weights::PackedWeights;
 use crate::run::{RunMemory, StepObserver, run_instance};
 use maquette_interp::{Bindings, ExternalTensors, SourceInfo, mutated};
+use maquette_ir::Device;
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::{FusedProgram, Refusal};
@@ -24,6 +25,8 @@ const MAX_STATES: usize = 16;
 /// A program in planned memory.
 pub(crate) struct Planned {
     pub program: FunctionalGraph,
+    /// The device of all tensors.
+    pub device: Device,
     pub plan: BufferPlan,
     written: FxHashSet<ExternalTensor>,
     /// The values from which `bind` statements read symbols.
@@ -71,7 +74,12 @@ fn bind_sources(graph: &Graph) -> FxHashSet<ValueId> {
 }
 
 impl Planned {
-    pub fn new(program: FunctionalGraph, plan: BufferPlan, fused: Option<FusedProgram>) -> Planned {
+    pub fn new(
+        program: FunctionalGraph,
+        device: Device,
+        plan: BufferPlan,
+        fused: Option<FusedProgram>,
+    ) -> Planned {
         let size_classes = fused.as_ref().map(|fused| SizeClasses::of(&fused.original.graph));
         Planned {
             written: mutated(&program),
@@ -83,6 +91,7 @@ impl Planned {
             refusals: Vec::new(),
             unfused: None,
             program,
+            device,
             plan,
             instances: Mutex::default(),
             states: Mutex::default(),
@@ -226,7 +235,7 @@ impl Planned {
         source_info: &SourceInfo<'_>,
     ) -> Result<Option<Arc<Instance>>> {
         let inputs = external.graph_inputs();
-        let has_key = key.set(&self.program, inputs).is_some();
+        let has_key = key.set(&self.program, self.device, inputs).is_some();
         if has_key {
             let mut instances = lock(&self.instances);
             if let Some(at) = instances.iter().position(|(k, _)| k == key) {

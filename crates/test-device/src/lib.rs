@@ -5,7 +5,8 @@
 //! - **Host code cannot read its memory.** The addresses that it hands out are no addresses of the
 //!   process: an access to one ends the process. Only commands find the bytes.
 //! - **Calls return before the work is done.** A thread of each device does the commands one after
-//!   another. A fault is reported by the next wait.
+//!   another, kernels among them. The error of a kernel is in the slot of its launch after a wait,
+//!   and every other fault is reported by the next wait.
 //! - **Every access is checked.** A command that names a byte outside of a block, or in a block
 //!   that was freed before, is a fault, since no address is handed out twice.
 //!
@@ -13,11 +14,15 @@
 #![warn(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod backend;
 mod blocks;
 mod queue;
 
+use backend::TestBackend;
 use blocks::Blocks;
-use maquette_device::{Driver, Memory, Missing, OpenDevice, Queue, Target, register_driver};
+use maquette_device::{
+    Backend, Driver, Memory, Missing, OpenDevice, Queue, Target, register_driver,
+};
 use maquette_ir::DeviceKind;
 use queue::TestQueue;
 use std::sync::OnceLock;
@@ -25,8 +30,12 @@ use std::sync::OnceLock;
 /// How many devices there are.
 const COUNT: u16 = 2;
 
-static TARGET: Target =
-    Target { alignment: blocks::ALIGN, is_host_memory: false, runs_host_kernels: true };
+static TARGET: Target = Target {
+    alignment: blocks::ALIGN,
+    is_host_memory: false,
+    reports_late: true,
+    runs_host_kernels: true,
+};
 
 /// The driver of the test devices.
 struct TestDriver;
@@ -36,6 +45,7 @@ register_driver!(TestDriver);
 /// One test device.
 struct TestDevice {
     queue: TestQueue,
+    backend: &'static TestBackend,
 }
 
 static DEVICES: [OnceLock<TestDevice>; COUNT as usize] = [OnceLock::new(), OnceLock::new()];
@@ -54,7 +64,8 @@ impl Driver for TestDriver {
         let slot = DEVICES.get(usize::from(index)).ok_or_else(none)?;
         let queue = TestQueue::start(index)
             .map_err(|e| Missing::Unavailable(format!("no thread for the test device: {e}")))?;
-        Ok(slot.get_or_init(|| TestDevice { queue }))
+        let backend = Box::leak(Box::new(TestBackend(queue.0)));
+        Ok(slot.get_or_init(|| TestDevice { queue, backend }))
     }
 }
 
@@ -65,6 +76,10 @@ impl OpenDevice for TestDevice {
 
     fn memory(&self) -> &'static dyn Memory {
         self.queue.memory()
+    }
+
+    fn backend(&self) -> &'static dyn Backend {
+        self.backend
     }
 
     fn queue(&self) -> &'static dyn Queue {

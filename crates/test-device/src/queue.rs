@@ -28,9 +28,10 @@ struct Progress {
 }
 
 /// A queue with its memory, which lives as long as the process.
-pub(crate) struct TestQueue(&'static Commands);
+pub(crate) struct TestQueue(pub(crate) &'static Commands);
 
-struct Commands {
+/// What a device does, in the order of the calls.
+pub(crate) struct Commands {
     shared: Arc<Shared>,
     /// The channel, and how many commands were sent.
     sent: Mutex<(Sender<Command>, u64)>,
@@ -91,6 +92,20 @@ impl Commands {
         sent.0.send(Box::new(command)).map_err(lost)?;
         sent.1 += 1;
         Ok(Fence(sent.1))
+    }
+
+    /// Sends a command in two parts. `find` looks where bytes are. `run` uses them, and the host can
+    /// allocate meanwhile: they stay allocated, since blocks are freed by later commands.
+    pub fn launch<T>(
+        &self,
+        find: impl FnOnce(&Blocks) -> Result<T, Fault> + Send + 'static,
+        run: impl FnOnce(Result<T, Fault>) -> Result<(), Fault> + Send + 'static,
+    ) -> Result<(), Fault> {
+        let command = move |blocks: &Mutex<Blocks>| {
+            let found = find(&lock(blocks));
+            run(found)
+        };
+        self.send(command).map(drop)
     }
 
     /// Waits until the commands before a fence are done.

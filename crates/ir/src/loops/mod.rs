@@ -290,6 +290,15 @@ impl LoopNest {
         &self.results
     }
 
+    /// Whether the values of operands can make the nest fail: by a position out of bounds, an integer
+    /// divided by zero, or an assertion that does not hold.
+    pub fn may_fail(&self) -> bool {
+        let fails = |stage: &Stage| {
+            stage.expr.may_fail() || matches!(stage.kind, StageKind::Scatter { .. })
+        };
+        !self.messages.is_empty() || self.stages.iter().any(fails)
+    }
+
     /// The messages of assertions.
     pub fn messages(&self) -> &[Box<str>] {
         &self.messages

@@ -1,9 +1,14 @@
 //! The CPU as a driver: host memory, and commands that are done when their call returns.
 
+mod backend;
+mod launches;
 mod memory;
 mod queue;
 
-use maquette_device::{Driver, Memory, Missing, OpenDevice, Queue, Target, register_driver};
+use backend::HostBackend;
+use maquette_device::{
+    Backend, Driver, Memory, Missing, OpenDevice, Queue, Target, register_driver,
+};
 use maquette_ir::DeviceKind;
 use memory::{ALIGN, HostMemory};
 use queue::HostQueue;
@@ -14,7 +19,8 @@ struct CpuDriver;
 /// The CPU.
 struct Cpu;
 
-static TARGET: Target = Target { alignment: ALIGN, is_host_memory: true, runs_host_kernels: true };
+static TARGET: Target =
+    Target { alignment: ALIGN, is_host_memory: true, reports_late: false, runs_host_kernels: true };
 
 register_driver!(CpuDriver);
 
@@ -41,6 +47,10 @@ impl OpenDevice for Cpu {
         &HostMemory
     }
 
+    fn backend(&self) -> &'static dyn Backend {
+        &HostBackend
+    }
+
     fn queue(&self) -> &'static dyn Queue {
         &HostQueue
     }
@@ -49,6 +59,11 @@ impl OpenDevice for Cpu {
 /// The memory of the host, for drivers whose device keeps its bytes there.
 pub fn host_memory() -> &'static dyn Memory {
     &HostMemory
+}
+
+/// The kernels of the host, for drivers whose device computes there.
+pub fn host_backend() -> &'static dyn Backend {
+    &HostBackend
 }
 
 /// The commands of the host, for drivers whose device computes there.

@@ -32,7 +32,10 @@ impl Queue for HostQueue {
     }
 
     unsafe fn copy(&self, from: Elements<'_>, to: Elements<'_>) -> Result<(), Fault> {
-        let refused = || Fault::Lost(format!("no copy of elements of {} bytes", from.width));
+        let refused = || Fault::Unsupported {
+            command: "copy",
+            operands: format!("elements of {} bytes", from.width),
+        };
         let dtype = bits(from.width).ok_or_else(refused)?;
         // SAFETY: the caller's promise: all elements are allocated, those of the target are apart.
         let (from, mut to) = unsafe {
@@ -41,7 +44,7 @@ impl Queue for HostQueue {
                 ViewMut::from_raw(to.at.as_ptr(), dtype, to.sizes, to.strides),
             )
         };
-        copy(&from, &mut to).map_err(|e| Fault::Lost(e.to_string()))
+        Ok(copy(&from, &mut to)?)
     }
 
     fn fence(&self) -> Fence {

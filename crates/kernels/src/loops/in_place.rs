@@ -11,9 +11,10 @@
 //! later map reads the values at its own axes in order, so that an outer axis is at the same place
 //! in both: no other panel reads the values either.
 
-use super::launch::{Launch, Layout};
+use super::launch::Launch;
 use crate::pointwise::in_place_op;
 use crate::view::contiguous;
+use maquette_device::Layout;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::loops::{IndexMap, Source, Stage, StageId, StageKind, StageOutput};
 

@@ -4,6 +4,7 @@ use super::KERNEL;
 use crate::copy::{same_dtype, same_sizes};
 use crate::error::{KernelError, Result};
 use crate::view::{Dims, View, ViewMut};
+use maquette_device::Layout;
 use maquette_ir::loops::{
     Affine, AxisId, Index, LaunchScalar, LoopNest, Source, StageKind, StageOutput,
 };
@@ -24,31 +25,11 @@ pub(super) struct Launch<'a> {
     pub results: SmallVec<[Layout; 2]>,
 }
 
-/// The layout of a tensor in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub dtype: DType,
-    pub sizes: Dims,
-    pub strides: Dims,
-}
-
 /// An affine index with its numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Position {
     pub start: i64,
     pub terms: SmallVec<[(AxisId, i64); 2]>,
-}
-
-impl Layout {
-    fn of(v: &View<'_>) -> Layout {
-        let (sizes, strides) = (Dims::from_slice(v.sizes()), Dims::from_slice(v.strides()));
-        Layout { dtype: v.dtype(), sizes, strides }
-    }
-
-    /// Whether a view has this layout.
-    pub fn is_of(&self, v: &View<'_>) -> bool {
-        self.dtype == v.dtype() && self.sizes[..] == *v.sizes() && self.strides[..] == *v.strides()
-    }
 }
 
 /// An error unless there are as many as expected.
@@ -73,8 +54,8 @@ impl<'a> Launch<'a> {
             nest,
             symbols,
             extents: SmallVec::new(),
-            operands: operands.iter().map(Layout::of).collect(),
-            results: results.iter().map(|r| Layout::of(r.as_view())).collect(),
+            operands: operands.iter().map(View::layout).collect(),
+            results: results.iter().map(|r| r.as_view().layout()).collect(),
         };
         for (operand, view) in nest.operands().iter().zip(operands) {
             same_dtype(KERNEL, "an operand", operand.dtype, view.dtype())?;

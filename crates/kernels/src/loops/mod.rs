@@ -41,7 +41,7 @@ mod values;
 
 pub use functions::KernelFunctions;
 pub use plan::LaunchPlan;
-pub use product::{PackKey, PackedOperand};
+pub use product::PackedOperand;
 pub use special::{SpecialPlan, without_specialisations};
 
 use crate::error::Result;
@@ -49,7 +49,7 @@ use crate::isa::Isa;
 use crate::view::{View, ViewMut};
 use kept_plans::Plans;
 use maquette_ir::Scalar;
-use maquette_ir::loops::{Axes, AxisId, Index, LaunchScalar, LoopNest, outer_axes};
+use maquette_ir::loops::{Index, LaunchScalar, LoopNest};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::sym::{Expr, SymbolId};
 use smallvec::SmallVec;
@@ -63,7 +63,6 @@ pub(crate) const KERNEL: &str = "loops";
 #[derive(Clone, Debug)]
 pub struct LoopKernel {
     nest: Arc<LoopNest>,
-    outer: Axes,
     symbols: SmallVec<[SymbolId; 4]>,
     plans: Arc<Plans>,
     special: Option<(&'static str, Arc<dyn Special>)>,
@@ -73,27 +72,21 @@ pub struct LoopKernel {
 
 impl LoopKernel {
     /// Prepares a nest.
-    pub fn new(nest: LoopNest) -> LoopKernel {
-        let special = special::find(&nest);
-        LoopKernel { special, ..LoopKernel::composed(nest) }
+    pub fn new(nest: impl Into<Arc<LoopNest>>) -> LoopKernel {
+        let nest = nest.into();
+        LoopKernel { special: special::find(&nest), ..LoopKernel::composed(nest) }
     }
 
     /// Prepares a nest that is composed of others. The generic executor runs such a nest.
-    pub fn composed(nest: LoopNest) -> LoopKernel {
-        let outer = outer_axes(&nest, 0..nest.stages().len());
+    pub fn composed(nest: impl Into<Arc<LoopNest>>) -> LoopKernel {
+        let nest = nest.into();
         let (symbols, moved) = (symbols(&nest), moves::exprs(&nest).into());
-        let (nest, plans) = (Arc::new(nest), Arc::default());
-        LoopKernel { nest, outer, symbols, plans, special: None, moved }
+        LoopKernel { nest, symbols, plans: Arc::default(), special: None, moved }
     }
 
     /// The name of the hand-tuned executor that runs the nest; `None` if the generic one does.
     pub fn specialisation(&self) -> Option<&'static str> {
         self.special.as_ref().map(|(name, _)| *name)
-    }
-
-    /// The axes that all stages have in common, each with an iteration of its own.
-    pub fn outer_axes(&self) -> &[AxisId] {
-        &self.outer
     }
 
     /// The nest.

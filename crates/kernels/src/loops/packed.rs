@@ -10,12 +10,13 @@
 use super::KERNEL;
 use super::access::Base;
 use super::plan::{LaunchPlan, Phase, Run, push_addresses, total};
-use super::product::{Key, PackKey, Packed, PackedOperand, ProductPlan};
+use super::product::{Packed, PackedOperand, ProductPlan};
 use super::stage::StagePlan;
 use crate::error::{KernelError, Result};
 use crate::isa::Isa;
 use crate::pages::{Lifetime, PackedElements};
 use crate::view::{Ptr, View};
+use maquette_device::PackKey;
 use maquette_ir::Scalar;
 use maquette_ir::loops::{LoopNest, Source, StageKind};
 use smallvec::SmallVec;
@@ -107,7 +108,7 @@ impl LaunchPlan {
     ) -> Result<PackedOperand> {
         let operands = self.packs.get(index).map_or(&[][..], SmallVec::as_slice);
         let is_it = |(at, view): (&usize, &View<'_>)| {
-            self.layouts.get(*at).is_some_and(|layout| layout.is_of(view))
+            self.layouts.get(*at).is_some_and(|layout| view.has_layout(layout))
         };
         let fit = operands.len() == views.len() && operands.iter().zip(views).all(is_it);
         match (self.packing(index), views) {
@@ -125,7 +126,9 @@ impl LaunchPlan {
             return Some(product.pack_key());
         }
         let phase = self.of_operands.as_ref().filter(|_| index < self.packs.len())?;
-        Some(PackKey(Key::Values(phase.id, SmallVec::from_slice(numbers))))
+        // No factor has a form of one number.
+        let (form, numbers) = (SmallVec::from_slice(&[phase.id as i64]), numbers.into());
+        Some(PackKey { form, numbers })
     }
 
     fn packing(&self, index: usize) -> Option<&ProductPlan> {

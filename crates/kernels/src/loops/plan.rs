@@ -2,7 +2,7 @@
 
 use super::KERNEL;
 use super::access::Base;
-use super::launch::{Launch, Layout, Symbols, count};
+use super::launch::{Launch, Symbols, count};
 use super::moves;
 use super::packed::OperandPhase;
 use super::product::{Pace, PackedOperand, ProductPlan, is_product, joined_pace, run_joined};
@@ -14,6 +14,7 @@ use crate::pointwise::frame::{Failure, FailureKind};
 use crate::scratch::with_scratch;
 use crate::thread_pool;
 use crate::view::{Ptr, View, ViewMut};
+use maquette_device::Layout;
 use maquette_ir::Scalar;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::loops::{LaunchScalar, LoopNest, outer_axes};
@@ -218,7 +219,7 @@ impl LaunchPlan {
         let views = || operands.iter().chain(results.iter().map(|r| r.as_view()));
         self.layouts.len() == operands.len() + results.len()
             && self.nest.results().len() == results.len()
-            && self.layouts.iter().zip(views()).all(|(layout, v)| layout.is_of(v))
+            && self.layouts.iter().zip(views()).all(|(layout, v)| v.has_layout(layout))
     }
 
     /// Computes the results, as [`LoopKernel::run_on`](super::LoopKernel::run_on).

@@ -1,7 +1,7 @@
 //! The stages of a launch: the plan of their memory, and their computation in a panel.
 
 use super::access::{Access, Base, Buffer};
-use super::launch::{Launch, Layout};
+use super::launch::Launch;
 use super::plan::Run;
 use super::rows::{self, RowPlan};
 use super::schedule::{Panel, Panels};
@@ -11,6 +11,7 @@ use crate::copy::copy;
 use crate::error::{KernelError, Result};
 use crate::pointwise::frame::Failure;
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
+use maquette_device::Layout;
 use maquette_ir::DType;
 use maquette_ir::loops::{Axes, AxisId, Load, Source, Stage, StageId, StageKind, StageOutput};
 use maquette_ir::scalar_expr::ScalarExpr;

@@ -19,11 +19,11 @@ pub use register::RegisterError;
 pub use run::RunError;
 pub use trace::{FakeError, TraceError};
 
-use maquette_ir::Loc;
+use maquette_device::{Fault, KernelError, Origin};
 use maquette_ir::schema::SchemaError;
 use maquette_ir::sym::SymError;
 use maquette_ir::typing::TypingError;
-use maquette_kernels::KernelError;
+use maquette_ir::{Device, Loc};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -180,6 +180,18 @@ impl Error {
                 self.edit(|r| r.scope = Some(scope.into()))
             }
             _ => self,
+        }
+    }
+
+    /// The error of a device. That of a kernel names the operator and the line of its launch, if
+    /// the device knows them.
+    pub(crate) fn of_fault(device: Device, fault: Fault) -> Error {
+        match fault {
+            Fault::Kernel { error, origin } => match origin.as_deref() {
+                Some(Origin { op, loc: Some(loc) }) => Error::from(error).in_call(op, *loc),
+                _ => error.into(),
+            },
+            other => AccessError::Fault(device, other).into(),
         }
     }
 

@@ -1,14 +1,14 @@
 //! The executor of lowerings. [`OpDef::fake`] computes the metadata of results, and [`OpDef::run`]
-//! computes results on the host.
+//! computes results: on the host, on the device of the tensors, or on copies in host memory.
 //!
 //! All checks of arguments and metadata come before the first write. So only an error of a kernel
 //! itself can leave a tensor half-written, and only such an error poisons the tensors that the call
 //! writes. A write that replaces all contents of a poisoned storage lifts the poison.
 
 use super::OpDef;
-use super::host_fallback;
 use super::lowering::{Lowering, Pointwise, Types};
 use super::pointwise::cache::{CompiledExpr, tensor_operands};
+use super::{host_fallback, on_device};
 use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::device::device_of;
@@ -95,7 +95,7 @@ impl Pointwise {
 }
 
 /// Groups tensors as the schema declares the returns: one value each, or one list.
-fn group(state: &OpState, tensors: impl Iterator<Item = Tensor>) -> Outputs {
+pub(super) fn group(state: &OpState, tensors: impl Iterator<Item = Tensor>) -> Outputs {
     use maquette_ir::schema::Type;
     let values = tensors.map(Value::Tensor);
     match state.schema.returns.as_slice() {
@@ -161,7 +161,7 @@ impl OpDef {
         }
     }
 
-    /// Computes the outputs of real arguments on the host.
+    /// Computes the outputs of real arguments.
     ///
     /// Mutated arguments that partly overlap other arguments are copied or refused before the call
     /// borrows its arguments. In-place pointwise operators may read exactly the view that they
@@ -226,6 +226,9 @@ impl OpDef {
         let needs_no_kernel = matches!(&self.lowering, Lowering::Compute(c) if c.needs_no_kernel());
         if !needs_no_kernel && host_fallback::is_elsewhere(args) {
             let device = host_fallback::device_of_results(state, args)?;
+            if let Some(outputs) = on_device::compute(self, op, state, device, args)? {
+                return Ok(outputs);
+            }
             return host_fallback::on_host(op, state, device, args, |host| {
                 self.compute_on_host(op, state, host)
             });

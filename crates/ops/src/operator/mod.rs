@@ -16,6 +16,7 @@ pub(crate) mod host_fallback;
 pub mod loops;
 pub mod lowering;
 pub mod number;
+mod on_device;
 pub mod pointwise;
 mod reduction;
 pub mod reshape;

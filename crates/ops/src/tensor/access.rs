@@ -19,9 +19,9 @@ use crate::tensor::meta::Concrete;
 use crate::tensor::overlap::{is_nested, may_self_overlap};
 use crate::tensor::storage::{Buffer, Data};
 use crate::tensor::{BorrowGuard, Tensor, dims_text};
+use maquette_device::{Address, Dims};
 use maquette_ir::Loc;
 use maquette_ir::typing::fill_dense_strides;
-use maquette_kernels::Dims;
 use ndarray::{Array, ArrayD, ArrayRef, ArrayViewD, ArrayViewMutD, Dimension, IxDyn, ShapeBuilder};
 use std::convert::Infallible;
 use std::fmt;
@@ -163,19 +163,19 @@ impl Tensor {
         let start = offset.checked_mul(width);
         let end = last.and_then(|l| l.checked_add(1)?.checked_mul(width));
         match start.zip(end) {
-            Some(span) => self.address(buffer, span),
+            Some(span) => self.address_in(buffer, span),
             None => Err(self.out_of_bounds(buffer)),
         }
     }
 
-    /// The address of the first element on the host. All elements lie inside the storage. Any
+    /// The address of the first element on the device. All elements lie inside the storage. Any
     /// aligned address if there are none.
     ///
     /// # Errors
-    /// The tensor is poisoned, has no data on the host, or exceeds its storage.
+    /// The tensor is poisoned, has no data, or exceeds its storage.
     #[track_caller]
-    pub(crate) fn host_address(&self) -> Result<NonNull<u8>> {
-        Ok(self.raw()?.ptr)
+    pub(crate) fn address(&self) -> Result<Address> {
+        Ok(Address::of_host(self.raw_on_device()?.ptr))
     }
 
     /// As [`Tensor::raw`] for a layout known to be `n` contiguous elements: the address of the
@@ -188,7 +188,7 @@ impl Tensor {
         let end = start.and_then(|s| s.checked_add(n.checked_mul(size)?));
         match start.zip(end) {
             _ if n == 0 => Ok(NonNull::<Aligned>::dangling().cast()),
-            Some(span) => self.address(buffer, span),
+            Some(span) => self.address_in(buffer, span),
             None => Err(self.out_of_bounds(buffer)),
         }
     }
@@ -232,7 +232,7 @@ impl Tensor {
     }
 
     /// The address of byte range `start..end` of the buffer, checked for bounds and alignment.
-    fn address(&self, buffer: &Buffer, (start, end): (i64, i64)) -> Result<NonNull<u8>> {
+    fn address_in(&self, buffer: &Buffer, (start, end): (i64, i64)) -> Result<NonNull<u8>> {
         if start < 0 || usize::try_from(end).map_or(true, |e| e > buffer.len()) {
             return Err(self.out_of_bounds(buffer));
         }

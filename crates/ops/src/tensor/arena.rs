@@ -10,40 +10,34 @@ use crate::tensor::create::opened;
 use crate::tensor::meta::Meta;
 use crate::tensor::storage::{Buffer, Data, Storage};
 use crate::tensor::{Tensor, dims_text};
-use maquette_device::Contents;
-use maquette_ir::DType;
-use std::ptr::NonNull;
+use maquette_device::{Address, Contents};
+use maquette_ir::{DType, Device};
 use std::sync::Arc;
 
-/// Bytes on the host, aligned to 64, of which tensors of any dtype are views.
+/// Bytes of a device, aligned to 64, of which tensors of any dtype are views.
 pub struct Arena {
     bytes: Tensor,
-    address: NonNull<u8>,
+    address: Address,
 }
 
-// SAFETY: the address is that of the storage, which is `Send` and `Sync`; using it is unsafe.
-unsafe impl Send for Arena {}
-// SAFETY: as above.
-unsafe impl Sync for Arena {}
-
 impl Arena {
-    /// `len` bytes of any value.
+    /// `len` bytes of any value on a device.
     ///
     /// # Errors
-    /// Memory runs out.
-    pub fn new(len: usize) -> Result<Arena> {
-        let meta = Meta::contiguous([len as i64], DType::U8);
+    /// Memory runs out, or the device cannot be used.
+    pub fn new(device: Device, len: usize) -> Result<Arena> {
+        let meta = Meta::contiguous([len as i64], DType::U8).on(device);
         let failed =
             || AccessError::Allocation { sizes: dims_text(&meta.sizes), dtype: meta.dtype };
         let device = opened(meta.device)?;
         let buffer = Buffer::allocate(device, len, Contents::Any).map_err(|_| failed())?;
-        let address = NonNull::new(buffer.at().as_ptr()).ok_or_else(failed)?;
+        let address = buffer.at();
         let storage = Arc::new(Storage::new(Data::Memory(buffer)));
         Ok(Arena { bytes: Tensor::live_node(meta, storage, None, Grant::NONE), address })
     }
 
     /// The address of the first byte.
-    pub fn address(&self) -> NonNull<u8> {
+    pub fn address(&self) -> Address {
         self.address
     }
 
@@ -73,11 +67,11 @@ impl Tensor {
         self.view_of(meta)
     }
 
-    /// Memory for `len` elements in a storage of its own. The elements have any value.
+    /// Memory of a device for `len` elements in a storage of its own. The elements have any value.
     ///
     /// # Errors
-    /// Memory runs out.
-    pub fn new_memory(len: i64, dtype: DType) -> Result<Tensor> {
-        Tensor::allocate_to_fill(Meta::contiguous([len], dtype))
+    /// Memory runs out, or the device cannot be used.
+    pub fn new_memory(device: Device, len: i64, dtype: DType) -> Result<Tensor> {
+        Tensor::allocate_to_fill(Meta::contiguous([len], dtype).on(device))
     }
 }

@@ -13,8 +13,9 @@ use crate::tensor::borrow::Borrows;
 use crate::tensor::kernel_scope;
 use crate::tensor::meta::IntoDims;
 use crate::tensor::{Tensor, TraceTag};
-use maquette_device::{Address, Block, Contents, OpenDevice, OutOfMemory};
-use maquette_ir::{DType, Loc};
+use maquette_device::{Address, Block, Contents, FailureSlot, OpenDevice, OutOfMemory};
+use maquette_ir::{DType, Device, Loc};
+use smallvec::SmallVec;
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -152,6 +153,42 @@ pub(crate) enum Data {
     Fake,
 }
 
+/// The slot of launches on a device.
+#[derive(Clone)]
+pub struct LateSlot {
+    /// The device.
+    pub device: Device,
+    /// The slot.
+    pub slot: Arc<FailureSlot>,
+}
+
+impl LateSlot {
+    /// Whether no launch can fail any more, and none has failed.
+    fn is_harmless(&self) -> bool {
+        self.slot.is_settled() && self.slot.fault().is_none()
+    }
+}
+
+/// The error of a failed write, and the launches that may still fail.
+#[derive(Default)]
+struct Poison {
+    error: Option<Error>,
+    slots: SmallVec<[LateSlot; 1]>,
+}
+
+impl Poison {
+    /// The error, if a launch has failed by now.
+    fn found(&mut self) -> Option<Error> {
+        if self.error.is_none() {
+            let mut slots = self.slots.iter();
+            self.error = slots.find_map(|LateSlot { device, slot }| {
+                Some(Error::of_fault(*device, slot.fault()?.clone()))
+            });
+        }
+        self.error.clone()
+    }
+}
+
 /// The memory that one or more tensors view.
 pub struct Storage {
     pub(crate) data: Data,
@@ -159,9 +196,10 @@ pub struct Storage {
     version: AtomicU64,
     /// The line of the last write, once a derivative depends on the contents.
     last_write: OnceLock<Mutex<Option<Loc>>>,
-    /// Whether there is an error in `poison`. It changes under that lock.
-    is_poisoned: AtomicBool,
-    poison: Mutex<Option<Error>>,
+    /// Whether there is an error in `poison`, or a launch that may still fail. It changes under that
+    /// lock.
+    may_be_poisoned: AtomicBool,
+    poison: Mutex<Poison>,
     made_in_epoch: u64,
 }
 
@@ -172,8 +210,8 @@ impl Storage {
             borrows: Borrows::default(),
             version: AtomicU64::new(0),
             last_write: OnceLock::new(),
-            is_poisoned: AtomicBool::new(false),
-            poison: Mutex::new(None),
+            may_be_poisoned: AtomicBool::new(false),
+            poison: Mutex::default(),
             made_in_epoch: kernel_scope::current_epoch(),
         }
     }
@@ -251,8 +289,8 @@ impl Storage {
     pub(crate) fn poison(&self, e: &Error) {
         if !self.borrows.is_frozen() {
             let mut poison = self.lock_poison();
-            poison.get_or_insert_with(|| e.clone());
-            self.is_poisoned.store(true, Ordering::Release);
+            poison.error.get_or_insert_with(|| e.clone());
+            self.may_be_poisoned.store(true, Ordering::Release);
         }
     }
 
@@ -260,13 +298,35 @@ impl Storage {
     /// its contents ([`Storage::lift_poison`]).
     #[inline]
     pub(crate) fn poisoned(&self) -> Option<Error> {
-        if self.is_poisoned.load(Ordering::Acquire) { self.lock_poison().clone() } else { None }
+        if self.may_be_poisoned.load(Ordering::Acquire) { self.lock_poison().found() } else { None }
+    }
+
+    /// Poisons the storage if a launch fails later: one that writes it, or that writes what it
+    /// depends on.
+    pub(crate) fn poison_late(&self, slots: &[LateSlot]) {
+        let mut poison = self.lock_poison();
+        poison.slots.retain(|slot| !slot.is_harmless());
+        for slot in slots.iter().filter(|slot| !slot.is_harmless()) {
+            if !poison.slots.iter().any(|own| Arc::ptr_eq(&own.slot, &slot.slot)) {
+                poison.slots.push(slot.clone());
+            }
+        }
+        let may_be = poison.error.is_some() || !poison.slots.is_empty();
+        self.may_be_poisoned.store(may_be, Ordering::Release);
+    }
+
+    /// The launches that may still fail, on which the contents depend.
+    pub(crate) fn late_slots(&self) -> SmallVec<[LateSlot; 1]> {
+        match self.may_be_poisoned.load(Ordering::Acquire) {
+            true => self.lock_poison().slots.clone(),
+            false => SmallVec::new(),
+        }
     }
 
     /// Adds the context of `e` to the error of the storage, if both are the same occurrence.
     pub(crate) fn name_poison(&self, e: &Error) {
-        if self.is_poisoned.load(Ordering::Acquire)
-            && let Some(own) = &mut *self.lock_poison()
+        if self.may_be_poisoned.load(Ordering::Acquire)
+            && let Some(own) = &mut self.lock_poison().error
             && own.is_same(e)
         {
             *own = e.clone();
@@ -277,11 +337,11 @@ impl Storage {
     /// the storage again if that write fails.
     pub(crate) fn lift_poison(&self) -> Option<Error> {
         let mut poison = self.lock_poison();
-        self.is_poisoned.store(false, Ordering::Release);
-        poison.take()
+        self.may_be_poisoned.store(false, Ordering::Release);
+        std::mem::take(&mut *poison).found()
     }
 
-    fn lock_poison(&self) -> MutexGuard<'_, Option<Error>> {
+    fn lock_poison(&self) -> MutexGuard<'_, Poison> {
         // no code panics while it holds the lock
         self.poison.lock().unwrap_or_else(PoisonError::into_inner)
     }

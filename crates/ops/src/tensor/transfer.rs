@@ -38,7 +38,7 @@ fn elements(at: Address, layout: &Concrete) -> Elements<'_> {
 }
 
 fn failed(device: Device) -> impl Fn(Fault) -> Error {
-    move |fault| AccessError::Fault(device, fault).into()
+    move |fault| Error::of_fault(device, fault)
 }
 
 impl Tensor {

@@ -1,6 +1,7 @@
 //! What an instance depends on: the layouts of tensors and the values of numbers among the inputs,
 //! and the registrations of operators.
 
+use maquette_ir::Device;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::sym::Expr;
@@ -14,14 +15,21 @@ pub(crate) struct InstanceKey(Vec<i64>);
 
 impl InstanceKey {
     /// Becomes the key of a call. `None` if an input has no key: it is poisoned, or has no data.
-    pub fn set(&mut self, program: &FunctionalGraph, inputs: &[Value]) -> Option<()> {
+    /// Tensors are on `device`.
+    pub fn set(
+        &mut self,
+        program: &FunctionalGraph,
+        device: Device,
+        inputs: &[Value],
+    ) -> Option<()> {
         let InstanceKey(key) = self;
         key.clear();
         key.push(generation() as i64);
         for (value, &declared) in inputs.iter().zip(program.graph.inputs()) {
             match value {
                 Value::Tensor(t) => {
-                    if t.ok().is_err() || t.is_fake() || t.slot().is_some() {
+                    let is_elsewhere = t.device() != device;
+                    if is_elsewhere || t.ok().is_err() || t.is_fake() || t.slot().is_some() {
                         return None;
                     }
                     // A type with offset 0 accepts any offset.
@@ -40,12 +48,12 @@ impl InstanceKey {
 }
 
 fn push_tensor(key: &mut Vec<i64>, t: &Tensor, any_offset: bool) -> Option<()> {
-    let (meta, host) = (t.meta(), t.device() == maquette_ir::Device::Cpu);
-    key.push((meta.rank() as i64) << 16 | (meta.dtype as i64) << 1 | i64::from(host));
+    let meta = t.meta();
+    key.push((meta.rank() as i64) << 16 | meta.dtype as i64);
     if fault_injected(Fault::InstanceOfAnySizes) {
         // of as much memory, so that wrong elements are read, and none that do not exist
         key.extend([t.own_storage().ok()?.len() as i64, meta.offset().as_i64()?]);
-        return host.then_some(());
+        return Some(());
     }
     for n in meta.sizes.iter().chain(&meta.strides) {
         key.push(n.as_i64()?);
@@ -53,5 +61,5 @@ fn push_tensor(key: &mut Vec<i64>, t: &Tensor, any_offset: bool) -> Option<()> {
     if !any_offset {
         key.push(meta.offset().as_i64()?);
     }
-    host.then_some(())
+    Some(())
 }

@@ -4,7 +4,9 @@
 #![allow(unsafe_code)]
 
 use super::Run;
+use super::late::forget_late;
 use crate::instance::{External, HandleLife, Segment, TensorAt};
+use maquette_device::Address;
 use maquette_interp::wrong_graph;
 use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::{Arena, Args, Error, Result, Tensor, Value};
@@ -51,8 +53,8 @@ pub(super) struct Handles {
 /// The memory of a base in one run.
 #[derive(Default)]
 pub(super) struct Base {
-    /// Null until a launch needs it.
-    address: Address,
+    /// `None` until a launch needs it.
+    address: Option<Address>,
     /// A handle with the rights of the run.
     pub tensor: Option<Tensor>,
     /// Whether an operator returned it with the strides that the graph declares.
@@ -60,27 +62,15 @@ pub(super) struct Base {
 }
 
 impl Base {
-    pub fn address(&mut self) -> Result<*mut u8> {
-        if self.address.0.is_null() {
-            let tensor = self.tensor.as_ref().ok_or_else(wrong_graph)?;
-            self.address = Address(tensor.host_address()?.as_ptr());
+    pub fn address(&mut self) -> Result<Address> {
+        if let Some(address) = self.address {
+            return Ok(address);
         }
-        Ok(self.address.0)
+        let address = self.tensor.as_ref().ok_or_else(wrong_graph)?.address()?;
+        self.address = Some(address);
+        Ok(address)
     }
 }
-
-/// An address.
-#[derive(Clone, Copy)]
-struct Address(*mut u8);
-
-impl Default for Address {
-    fn default() -> Address {
-        Address(std::ptr::null_mut())
-    }
-}
-
-// SAFETY: a pool of memories moves between threads only between runs, when no address is used.
-unsafe impl Send for Address {}
 
 impl RunMemory {
     /// Makes room for the buffers of a plan and the values of its graph.
@@ -134,7 +124,7 @@ impl Run<'_> {
             let given = self.outputs.for_buffer(*buffer, self.external.outputs());
             let tensor = match given {
                 Some(t) => t.clone(),
-                None => Tensor::new_memory(*len, *dtype)?,
+                None => Tensor::new_memory(self.planned.device, *len, *dtype)?,
             };
             self.set_base(buffer.0, tensor)?;
         }
@@ -161,10 +151,14 @@ impl Run<'_> {
                 // The old arena goes first, with its handles: both together may not fit.
                 *slot = None;
                 memory.handles.iter_mut().for_each(|h| *h = Handles::default());
-                *slot = Some(KeptArena { arena: Arena::new(needed)?, bytes: needed, larger: 0 });
+                let arena = Arena::new(self.planned.device, needed)?;
+                *slot = Some(KeptArena { arena, bytes: needed, larger: 0 });
             }
             let arena = &slot.as_ref().ok_or_else(wrong_graph)?.arena;
-            let address = Address(arena.address().as_ptr());
+            if self.late.is_some() {
+                forget_late(&arena.bytes());
+            }
+            let address = Some(arena.address());
             let tensor = segment.lends_memory.then(|| arena.bytes());
             memory.bases[base] = Base { address, tensor, has_declared_strides: false };
         }
@@ -204,7 +198,7 @@ impl RunMemory {
         has_declared_strides: bool,
     ) -> Result<()> {
         let slot = self.bases.get_mut(base as usize).ok_or_else(wrong_graph)?;
-        *slot = Base { address: Address::default(), tensor: Some(tensor), has_declared_strides };
+        *slot = Base { address: None, tensor: Some(tensor), has_declared_strides };
         Ok(())
     }
 

@@ -16,9 +16,11 @@
 
 mod errors;
 mod kernel_call;
+mod late;
 mod memory;
 mod weights;
 
+use late::LateErrors;
 use memory::Base;
 pub(crate) use memory::RunMemory;
 
@@ -28,6 +30,7 @@ use crate::instance::{
 };
 use crate::outputs::OutputSlots;
 use crate::planned::Planned;
+use maquette_device::Address;
 use maquette_interp::{
     Bindings, ExternalTensors, NodeResults, OutputBuilder, PendingCheck, ResultRules, SourceInfo,
     SymbolValues, argument_value, bound_number, in_window, match_results, with_strides,
@@ -54,6 +57,8 @@ struct Run<'a> {
     pending_checks: Vec<PendingCheck>,
     /// The storages that the program writes, by address.
     written: SmallVec<[usize; 4]>,
+    /// How late errors are found, on a device that has them.
+    late: Option<LateErrors>,
 }
 
 /// What sees the steps of a run. That of every call is `()`, and costs nothing.
@@ -97,6 +102,7 @@ pub(crate) fn run_instance(
         outputs,
         pending_checks,
         written,
+        late: LateErrors::of_run(planned.device, external)?,
     };
     let mut segment: Arc<Segment> = instance.first.clone();
     loop {
@@ -171,17 +177,21 @@ impl Run<'_> {
     }
 
     fn launch(&mut self, segment: &Segment, launch: &Launch) -> Result<()> {
-        let mut addresses: SmallVec<[*mut u8; 16]> = SmallVec::new();
+        let mut addresses: SmallVec<[Address; 16]> = SmallVec::new();
         for place in &launch.places {
             let base = self.memory.bases.get_mut(place.base as usize).ok_or_else(wrong_graph)?;
-            addresses.push(base.address()?.wrapping_offset(place.start as isize));
+            addresses.push(base.address()?.moved(place.start));
         }
         // SAFETY: see the module.
         let launched = match launch.weights.is_empty() {
-            true => unsafe { launch.call.launch(&addresses) },
+            true => unsafe { launch.call.launch(&addresses, &[], self.slot()) },
             false => self.launch_packed(launch, &addresses),
         };
-        launched.map_err(|e| self.launch_error(segment, launch, e))
+        launched.map_err(|e| self.launch_error(segment, launch, e))?;
+        match self.late {
+            Some(_) => self.poison_late(launch),
+            None => Ok(()),
+        }
     }
 
     /// The arguments of a call, with handles.

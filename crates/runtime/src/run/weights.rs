@@ -7,9 +7,10 @@ use super::Run;
 use crate::instance::{External, Launch};
 use crate::packed_weights::{PackedWeight, WeightPlace};
 use crate::planned::Planned;
+use maquette_device::{Address, PackedOperand};
 use maquette_interp::ExternalTensors;
 use maquette_ops::internals::TensorInternals;
-use maquette_ops::{PackedOperand, Result, Tensor, Value};
+use maquette_ops::{Result, Tensor, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -37,15 +38,13 @@ impl Planned {
 
 impl Run<'_> {
     /// Launches with packed weights. What cannot be packed is read where it is.
-    pub(super) fn launch_packed(&self, launch: &Launch, addresses: &[*mut u8]) -> Result<()> {
+    pub(super) fn launch_packed(&self, launch: &Launch, addresses: &[Address]) -> Result<()> {
         let weights = launch.weights.iter().enumerate();
         let packed = weights
             .map(|(index, weight)| self.packed(launch, index, weight.as_deref()?, addresses));
-        let packed: SmallVec<[Option<Arc<PackedOperand>>; 2]> = packed.collect();
-        let packed: SmallVec<[Option<&PackedOperand>; 2]> =
-            packed.iter().map(Option::as_deref).collect();
+        let packed: SmallVec<[Option<Arc<dyn PackedOperand>>; 2]> = packed.collect();
         // SAFETY: see the module. A packed weight is of the present version.
-        unsafe { launch.call.launch_packed(addresses, &packed) }
+        unsafe { launch.call.launch(addresses, &packed, self.slot()) }
     }
 
     /// The packed form of weights, as they are now.
@@ -54,10 +53,10 @@ impl Run<'_> {
         launch: &Launch,
         index: usize,
         weight: &PackedWeight,
-        addresses: &[*mut u8],
-    ) -> Option<Arc<PackedOperand>> {
+        addresses: &[Address],
+    ) -> Option<Arc<dyn PackedOperand>> {
         let operands = launch.call.packs().get(index)?;
-        let mut at: SmallVec<[*const u8; 8]> = SmallVec::new();
+        let mut at: SmallVec<[Address; 8]> = SmallVec::new();
         let mut places: SmallVec<[WeightPlace<'_>; 8]> = SmallVec::new();
         for (operand, tensor) in operands.iter().zip(weight.tensors()) {
             let tensor = match tensor {
@@ -71,10 +70,9 @@ impl Run<'_> {
             if self.written.binary_search(&storage_address(tensor).ok()?).is_ok() {
                 return None;
             }
-            let address = addresses.get(*operand)?.cast_const();
+            let address = *addresses.get(*operand)?;
             at.push(address);
-            places
-                .push(WeightPlace { storage: tensor.own_storage().ok()?, address: address.addr() });
+            places.push(WeightPlace { storage: tensor.own_storage().ok()?, address });
         }
         // SAFETY: see the module. The run has borrowed the weights for reading.
         weight.of(&places, || unsafe { launch.call.pack(index, &at) })

@@ -33,8 +33,8 @@ use crate::pointwise::frame::Failure;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 pub(super) use joined::{Pace, joined_pace, run_joined};
-pub(super) use packed::{Key, Packed};
-pub use packed::{PackKey, PackedOperand};
+pub(super) use packed::Packed;
+pub use packed::PackedOperand;
 
 use epilogue::Epilogue;
 use factor::{Factor, FactorAt, Found, Geometry};

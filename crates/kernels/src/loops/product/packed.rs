@@ -11,7 +11,8 @@ use crate::loops::packed::OperandValues;
 use crate::loops::stage::PanelContext;
 use crate::pages::Lifetime;
 use crate::view::{Ptr, View};
-use maquette_ir::{DType, Scalar};
+use maquette_device::PackKey;
+use maquette_ir::DType;
 use smallvec::SmallVec;
 
 /// How a factor is packed.
@@ -23,27 +24,6 @@ pub(super) enum PackForm {
     Windows,
     /// As the weights of a depthwise convolution, whose channels are last.
     Channels,
-}
-
-/// What makes the same packed operand of the same memory.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PackKey(pub(in crate::loops) Key);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::loops) enum Key {
-    /// A factor: all plans with equal keys read it alike.
-    Factor(FactorKey),
-    /// Values of operands: the number of their plan, and the numbers of the launches.
-    Values(u64, SmallVec<[Scalar; 2]>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::loops) struct FactorKey {
-    form: PackForm,
-    dtype: DType,
-    start: i64,
-    sizes: [usize; 2],
-    strides: [i64; 2],
 }
 
 /// An operand of a launch in the layout that products read, or values of several operands. It is
@@ -80,9 +60,10 @@ impl PackedOperand {
             _ => None,
         }
     }
+}
 
-    /// The bytes of memory that it takes.
-    pub fn bytes(&self) -> usize {
+impl maquette_device::PackedOperand for PackedOperand {
+    fn bytes(&self) -> usize {
         match &self.0 {
             Packed::Matrix(matrix) => matrix.bytes(),
             Packed::F32(weights) => weights.bytes(),
@@ -124,20 +105,18 @@ impl ProductPlan {
         Some(*operand)
     }
 
-    /// What its packed operand depends on, beside the memory of the operand.
+    /// What its packed operand depends on, beside the memory of the operand: all plans with equal
+    /// keys read it alike.
     pub fn pack_key(&self) -> PackKey {
-        let ([m, n, k], dtype) = (self.sizes, self.dtype);
-        PackKey(Key::Factor(match &self.factors {
-            Factors::Windows(windows) => {
-                let (form, strides) = (windows.pack_form(), [1, k as i64]);
-                FactorKey { form, dtype, start: 0, sizes: [k, m], strides }
-            }
+        let [m, n, k] = self.sizes.map(|n| n as i64);
+        let (form, dtype, start, sizes, strides) = match &self.factors {
+            Factors::Windows(windows) => (windows.pack_form(), self.dtype, 0, [k, m], [1, k]),
             Factors::Matrices([_, b]) => {
-                let (start, strides) = (b.start, [b.inner, b.own]);
-                let form = PackForm::Matrix;
-                FactorKey { form, dtype: b.dtype, start, sizes: [k, n], strides }
+                (PackForm::Matrix, b.dtype, b.start, [k, n], [b.inner, b.own])
             }
-        }))
+        };
+        let form = [form as i64, dtype as i64, start].into_iter().chain(sizes).chain(strides);
+        PackKey { form: form.collect(), numbers: SmallVec::new() }
     }
 
     /// Packs the right factor, or the weight of windows, which is in a view of its operand.

@@ -50,7 +50,7 @@ pub struct LoweredNest(Box<PlacedNest>);
 impl LoweredNest {
     /// The nest.
     pub fn nest(&self) -> &Arc<LoopNest> {
-        self.0.launch.kernel().nest()
+        self.0.nest()
     }
 
     /// The operands: arguments, and views of them.
@@ -60,7 +60,7 @@ impl LoweredNest {
 
     /// The numbers of a launch.
     pub fn numbers(&self) -> &[Scalar] {
-        self.0.launch.numbers()
+        &self.0.numbers
     }
 
     /// Whether the nest writes a view of the only result, which has other sizes.

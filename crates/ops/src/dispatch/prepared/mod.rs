@@ -26,13 +26,16 @@ pub use work::Work;
 use crate::dispatch::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::library::Op;
-use crate::operator::loops::NestLaunch;
+use crate::operator::loops::{Explain, SymbolValues, explained};
 use crate::tensor::Tensor;
-use maquette_ir::scalar_expr::ScalarExpr;
-use maquette_ir::{Loc, Scalar};
-use maquette_kernels::{CopyPlan, DenseFill, Isa, PointwisePlan, View, ViewMut};
-use operand::{views, views_mut};
+use crate::tensor::create::opened;
+use maquette_device::{
+    Address, Binding, Computation, Failing, FailureSlot, Kernel, Launch, Origin, PackedOperand,
+};
+use maquette_ir::{Device, Loc, Scalar};
+use operand::layouts;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The operator that copies into a tensor.
 const COPY: &str = "aten::copy_";
@@ -44,50 +47,96 @@ type Results = SmallVec<[PlacedOperand; 1]>;
 /// comes before the kernel is done.
 pub struct PreparedCall {
     op: Op,
-    kernel: Kernel,
+    device: Device,
+    /// The kernel; `None` if there is nothing to compute: the results have no elements.
+    kernel: Option<Box<BoundKernel>>,
     operands: Operands,
     results: Results,
     own_strides: bool,
+    origin: Option<Arc<Origin>>,
 }
 
-enum Kernel {
-    /// The results have no elements.
-    Nothing,
-    /// The plans of results whose elements follow each other.
-    Zeros(SmallVec<[Option<DenseFill>; 1]>),
-    Copy(Box<CopyPlan>),
-    Pointwise(Box<(ScalarExpr, PointwisePlan)>),
-    Nest(Box<NestLaunch>),
+type Numbers = SmallVec<[Scalar; 4]>;
+
+/// A kernel of a device, bound to the layouts and numbers of a call.
+struct BoundKernel {
+    computation: Computation,
+    kernel: Arc<dyn Kernel>,
+    symbols: SymbolValues,
+    numbers: Numbers,
+    explain: Option<Explain>,
+    launch: Arc<dyn Launch>,
 }
 
-impl Kernel {
-    fn pointwise(
-        expr: &ScalarExpr,
-        operands: &[PlacedOperand],
-        results: &[PlacedOperand],
-        in_place: &[(usize, usize)],
-    ) -> Option<Kernel> {
-        let outputs = views_mut(results);
-        let plan = PointwisePlan::new(expr, &views(operands), &outputs, in_place).ok()?;
-        Some(Kernel::Pointwise(Box::new((expr.clone(), plan))))
+/// The kernel of a device for a computation; `None` if the device has none.
+pub(crate) fn compiled(device: Device, computation: &Computation) -> Option<Arc<dyn Kernel>> {
+    let backend = opened(device).ok()?.backend();
+    backend.compile(std::slice::from_ref(computation)).pop().flatten()
+}
+
+/// The launches of a kernel with these operands and results.
+fn bind(
+    kernel: &dyn Kernel,
+    (symbols, numbers): (&[Option<i64>], &[Scalar]),
+    (operands, results): (&[PlacedOperand], &[PlacedOperand]),
+    in_place: &[(usize, usize)],
+) -> Option<Arc<dyn Launch>> {
+    let (operands, results) = (layouts(operands), layouts(results));
+    kernel.bind(&Binding { symbols, numbers, operands: &operands, results: &results, in_place })
+}
+
+impl BoundKernel {
+    /// `None` if the kernel does not support these launches.
+    fn new(
+        computation: Computation,
+        kernel: Arc<dyn Kernel>,
+        (symbols, numbers): (SymbolValues, Numbers),
+        operands: (&[PlacedOperand], &[PlacedOperand]),
+    ) -> Option<BoundKernel> {
+        let launch = bind(&*kernel, (&symbols, &numbers), operands, &[])?;
+        Some(BoundKernel { computation, kernel, symbols, numbers, explain: None, launch })
+    }
+
+    /// As [`BoundKernel::new`], of a computation without symbols and numbers.
+    fn plain(
+        device: Device,
+        computation: Computation,
+        operands: (&[PlacedOperand], &[PlacedOperand]),
+    ) -> Option<BoundKernel> {
+        let kernel = compiled(device, &computation)?;
+        BoundKernel::new(computation, kernel, Default::default(), operands)
     }
 }
 
 impl PreparedCall {
-    /// The copy of a tensor into memory of another layout, with broadcasting and conversion, as
-    /// `aten::copy_`. Both are fake, on the CPU, with plain sizes.
+    /// The copy of a tensor into memory of another layout on the same device, with broadcasting and
+    /// conversion, as `aten::copy_`. Both are fake, with plain sizes.
     pub fn copy(from: &Tensor, to: &Tensor) -> Option<PreparedCall> {
         let op = Op::find(COPY).ok()?;
+        let device = to.device();
         let result = PlacedOperand::of(0, to)?;
         let operand = PlacedOperand::of(0, from)?.expanded(&result.layout.sizes)?;
-        let kernel = match result.layout.is_empty() {
-            true => Kernel::Nothing,
-            false => Kernel::Copy(Box::new(
-                CopyPlan::new(&operand.layout.view(), &result.layout.view_mut()).ok()?,
-            )),
+        if from.device() != device {
+            return None;
+        }
+        let (operands, results): (Operands, Results) =
+            ([operand].into_iter().collect(), [result].into_iter().collect());
+        let kernel = match results[0].is_empty() {
+            true => None,
+            false => {
+                let on = (&operands[..], &results[..]);
+                Some(Box::new(BoundKernel::plain(device, Computation::Copy, on)?))
+            }
         };
-        let (operands, results) = ([operand].into_iter().collect(), [result].into_iter().collect());
-        Some(PreparedCall { op, kernel, operands, results, own_strides: false })
+        let own_strides = false;
+        Some(PreparedCall { op, device, kernel, operands, results, own_strides, origin: None })
+    }
+
+    /// The call, whose late errors name the line `loc`.
+    #[must_use]
+    pub fn with_line(mut self, loc: Option<Loc>) -> PreparedCall {
+        self.origin = Some(Arc::new(Origin { op: self.op.shared_name().clone(), loc }));
+        self
     }
 
     /// The operands of a launch, in order.
@@ -106,109 +155,65 @@ impl PreparedCall {
         self.own_strides
     }
 
+    /// Whether the values of operands can make a launch fail.
+    pub fn may_fail(&self) -> bool {
+        self.kernel.as_ref().is_some_and(|kernel| kernel.computation.may_fail())
+    }
+
     /// Whether a launch has nothing to compute.
     pub fn is_empty(&self) -> bool {
-        matches!(self.kernel, Kernel::Nothing)
+        self.kernel.is_none()
     }
 
     /// The call for results that occupy exactly the memory of operands, with the same addresses:
     /// `pairs` of an operand and a result. `None` if the kernel does not support that.
-    pub fn in_place(self, pairs: &[(usize, usize)]) -> Option<PreparedCall> {
+    pub fn in_place(mut self, pairs: &[(usize, usize)]) -> Option<PreparedCall> {
         for &(k, j) in pairs {
             if self.operands.get(k)?.layout != self.results.get(j)?.layout {
                 return None;
             }
         }
-        let kernel = match self.kernel {
-            Kernel::Pointwise(pointwise) => {
-                Kernel::pointwise(&pointwise.0, &self.operands, &self.results, pairs)?
-            }
-            Kernel::Nest(mut nest) => {
-                let (operands, results) = (views(&self.operands), views_mut(&self.results));
-                nest.plan_over(&operands, &results, pairs).then_some(Kernel::Nest(nest))?
-            }
-            _ => return None,
-        };
-        Some(PreparedCall { kernel, ..self })
+        let kernel = self.kernel.as_mut()?;
+        let values = (&kernel.symbols[..], &kernel.numbers[..]);
+        kernel.launch = bind(&*kernel.kernel, values, (&self.operands, &self.results), pairs)?;
+        Some(self)
     }
 
-    /// Computes the results. `addresses` are those of the operands, then of the results.
+    /// Gives a launch to the device. `addresses` are those of the operands, then of the results.
+    /// `packed` has those of [`PreparedCall::packs`] that are given in packed form, and may be
+    /// empty. The bits are those of a launch without them.
     ///
     /// # Errors
-    /// The error of the kernel. Then the results are partly written.
+    /// The error of the kernel. Then the results are partly written. A device that reports late
+    /// puts the error into `slot`, with the line of [`PreparedCall::with_line`]. A packed operand is
+    /// of another call.
     ///
     /// # Safety
     /// Each address is that of the first element of memory in which all elements of the layout lie,
-    /// aligned for the dtype. During the launch, nothing writes the operands, and nothing else
-    /// accesses the results. A result overlaps no other result, and no operand but those of
+    /// aligned for the dtype. Until the launch is done, nothing writes the operands, and nothing
+    /// else accesses the results. A result overlaps no other result, and no operand but those of
     /// [`PreparedCall::in_place`].
-    pub unsafe fn launch(&self, addresses: &[*mut u8]) -> Result<()> {
-        self.check_count(addresses)?;
-        let (operands, results) = addresses.split_at(self.operands.len());
-        // SAFETY: the caller's promise, here and below.
-        match &self.kernel {
-            Kernel::Nothing => Ok(()),
-            Kernel::Pointwise(pointwise) => Ok(unsafe { pointwise.1.run_at(addresses) }?),
-            Kernel::Copy(plan) => Ok(unsafe { plan.run_at(operands[0], results[0]) }?),
-            Kernel::Zeros(plans) => {
-                for ((plan, result), &address) in plans.iter().zip(&self.results).zip(results) {
-                    match plan {
-                        Some(plan) => unsafe { plan.run_at(address, Scalar::Int(0)) }?,
-                        None => {
-                            let mut output = unsafe { result.layout.view_mut_at(address) };
-                            maquette_kernels::fill(&mut output, Scalar::Int(0))?;
-                        }
-                    }
-                }
-                Ok(())
-            }
-            Kernel::Nest(nest) => {
-                if let Some(plan) = nest.special_plan() {
-                    return Ok(unsafe { plan.run_at(addresses) }?);
-                }
-                if let Some(plan) = nest.only_plan() {
-                    return Ok(unsafe { plan.run_at(Isa::detect(), addresses, nest.numbers()) }?);
-                }
-                unsafe { self.launch_views(nest, operands, results) }
-            }
-        }
-    }
-
-    /// Computes a nest on views.
-    ///
-    /// # Safety
-    /// As [`PreparedCall::launch`].
-    unsafe fn launch_views(
+    pub unsafe fn launch(
         &self,
-        nest: &NestLaunch,
-        operands: &[*mut u8],
-        results: &[*mut u8],
+        addresses: &[Address],
+        packed: &[Option<Arc<dyn PackedOperand>>],
+        slot: Option<&Arc<FailureSlot>>,
     ) -> Result<()> {
-        let views = self.operands.iter().zip(operands);
+        let Some(kernel) = &self.kernel else { return Ok(()) };
+        let failing = slot.map(|slot| Failing { slot, origin: self.origin.as_ref() });
         // SAFETY: the caller's promise.
-        let views = views.map(|(o, &address)| unsafe { o.layout.view_at(address) });
-        let views: SmallVec<[View<'_>; 6]> = views.collect();
-        let outputs = self.results.iter().zip(results);
-        // SAFETY: the caller's promise.
-        let outputs = outputs.map(|(o, &address)| unsafe { o.layout.view_mut_at(address) });
-        let mut outputs: SmallVec<[ViewMut<'_>; 4]> = outputs.collect();
-        Ok(nest.run(&views, &mut outputs)?)
-    }
-
-    /// # Errors
-    /// A launch has another number of addresses.
-    fn check_count(&self, addresses: &[*mut u8]) -> Result<()> {
-        match addresses.len() == self.operands.len() + self.results.len() {
-            true => Ok(()),
-            false => Err(Error::value("a launch has an address for each operand and result")),
-        }
+        unsafe { kernel.launch.enqueue(addresses, packed, failing) }
+            .map_err(|fault| Error::of_fault(self.device, fault))
     }
 
     /// The error of a failed launch in the operator's words. The arguments are those of the call.
     /// They are read if the operator looks for the position of an error.
     pub fn explained(&self, e: Error, args: &[Value]) -> Error {
-        match (&self.kernel, e.kind()) {
-            (Kernel::Nest(nest), ErrorKind::Kernel(kernel)) => nest.explained(kernel.clone(), args),
+        let explain = self.kernel.as_ref().and_then(|kernel| kernel.explain);
+        match (explain, e.kind()) {
+            (Some(explain), ErrorKind::Kernel(kernel)) => {
+                explained(Some(explain), kernel.clone(), args)
+            }
             _ => e,
         }
     }

@@ -1,15 +1,12 @@
 //! The operands and results of prepared calls: layouts without memory.
-#![allow(unsafe_code)]
 
 use crate::operator::reshape::view_strides;
 use crate::tensor::Tensor;
 use crate::tensor::meta::{Concrete, IntoDims, Meta};
 use crate::tensor::overlap::{may_overlap, may_self_overlap};
+use maquette_device::{Dims, Layout};
 use maquette_ir::DType;
-use maquette_kernels::{View, ViewMut};
 use smallvec::SmallVec;
-
-type Dims = SmallVec<[i64; 6]>;
 
 /// An operand or a result of a prepared call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,52 +20,9 @@ pub struct PlacedOperand {
     pub(super) layout: Layout,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub dtype: DType,
-    pub sizes: Dims,
-    pub strides: Dims,
-}
-
-impl Layout {
-    /// A view of this layout, whose memory must not be accessed.
-    pub fn view(&self) -> View<'static> {
-        // SAFETY: the memory is not accessed.
-        unsafe { self.view_at(std::ptr::null()) }
-    }
-
-    /// As [`Layout::view`].
-    pub fn view_mut(&self) -> ViewMut<'static> {
-        // SAFETY: the memory is not accessed.
-        unsafe { self.view_mut_at(std::ptr::null_mut()) }
-    }
-
-    /// The view of this layout at an address.
-    ///
-    /// # Safety
-    /// As [`View::from_raw`].
-    pub unsafe fn view_at(&self, address: *const u8) -> View<'static> {
-        // SAFETY: the caller's promise.
-        unsafe { View::from_raw(address, self.dtype, &self.sizes, &self.strides) }
-    }
-
-    /// As [`Layout::view_at`].
-    ///
-    /// # Safety
-    /// As [`ViewMut::from_raw`].
-    pub unsafe fn view_mut_at(&self, address: *mut u8) -> ViewMut<'static> {
-        // SAFETY: the caller's promise.
-        unsafe { ViewMut::from_raw(address, self.dtype, &self.sizes, &self.strides) }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.sizes.contains(&0)
-    }
-
-    fn concrete(&self, offset: i64) -> Concrete {
-        let (sizes, strides) = (self.sizes.clone(), self.strides.clone());
-        Concrete { sizes, strides, offset, width: self.dtype.size() as i64 }
-    }
+fn concrete(layout: &Layout, offset: i64) -> Concrete {
+    let (sizes, strides) = (layout.sizes.clone(), layout.strides.clone());
+    Concrete { sizes, strides, offset, width: layout.dtype.size() as i64 }
 }
 
 impl PlacedOperand {
@@ -144,22 +98,15 @@ impl PlacedOperand {
     /// The half-open range of bytes that it spans, counted as [`PlacedOperand::start`]; `None` if
     /// it has no elements, or if the range is beyond `i64`.
     pub fn span(&self) -> Option<(i64, i64)> {
-        let Layout { dtype, sizes, strides } = &self.layout;
-        let (mut first, mut last) = (0i64, 0i64);
-        for (size, stride) in sizes.iter().zip(strides) {
-            let step = size.checked_sub(1)?.checked_mul(*stride)?;
-            let end = if step < 0 { &mut first } else { &mut last };
-            *end = end.checked_add(step)?;
-        }
-        let at = |n: i64| self.start.checked_add(n.checked_mul(dtype.size() as i64)?);
-        if self.is_empty() { None } else { Some((at(first)?, at(last.checked_add(1)?)?)) }
+        let (first, end) = self.layout.span()?;
+        Some((self.start.checked_add(first)?, self.start.checked_add(end)?))
     }
 
     /// Whether the two may share an element, if they begin at these bytes of one memory.
     pub fn may_overlap(&self, start: i64, other: &PlacedOperand, other_start: i64) -> bool {
         let at = |o: &PlacedOperand, start: i64| {
             let width = o.layout.dtype.size() as i64;
-            (start % width == 0).then(|| o.layout.concrete(start / width))
+            (start % width == 0).then(|| concrete(&o.layout, start / width))
         };
         match (at(self, start), at(other, other_start)) {
             (Some(a), Some(b)) => may_overlap(&a, &b),
@@ -169,7 +116,7 @@ impl PlacedOperand {
 
     /// Whether two of its elements may be in one place.
     pub fn may_self_overlap(&self) -> bool {
-        may_self_overlap(&self.layout.concrete(0))
+        may_self_overlap(&concrete(&self.layout, 0))
     }
 }
 
@@ -179,10 +126,7 @@ fn is_countable(sizes: &[i64]) -> Option<()> {
     (counted <= isize::MAX as i64 / 8).then_some(())
 }
 
-pub(super) fn views(operands: &[PlacedOperand]) -> SmallVec<[View<'static>; 3]> {
-    operands.iter().map(|o| o.layout.view()).collect()
-}
-
-pub(super) fn views_mut(results: &[PlacedOperand]) -> SmallVec<[ViewMut<'static>; 2]> {
-    results.iter().map(|o| o.layout.view_mut()).collect()
+/// The layouts of operands.
+pub(super) fn layouts(operands: &[PlacedOperand]) -> SmallVec<[&Layout; 4]> {
+    operands.iter().map(|operand| &operand.layout).collect()
 }

@@ -1,7 +1,7 @@
 //! The preparation of calls: what a call finds out before its kernel runs.
 
-use super::operand::{PlacedOperand, views, views_mut};
-use super::{Kernel, Operands, PreparedCall, Results};
+use super::operand::PlacedOperand;
+use super::{BoundKernel, Operands, PreparedCall, Results};
 use crate::dispatch::call_into::has_strides_of;
 use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::value::{Args, Value};
@@ -12,9 +12,9 @@ use crate::operator::loops::PlacedNest;
 use crate::operator::lowering::How;
 use crate::operator::{Compute, Lowering, OpDef, Pointwise};
 use crate::tensor::Tensor;
+use maquette_device::Computation;
 use maquette_ir::schema::Type;
 use maquette_ir::{Device, Loc};
-use maquette_kernels::DenseFill;
 use smallvec::SmallVec;
 
 impl Op {
@@ -34,19 +34,19 @@ impl Op {
     }
 
     /// Prepares calls with arguments of these kinds and layouts, whose results are written into
-    /// memory of the layouts of `outs`, in order. Tensors are fake, on the CPU, with plain sizes
+    /// memory of the layouts of `outs`, in order. Tensors are fake, on one device, with plain sizes
     /// and a storage of their own each.
     ///
     /// `None` if calls have to go through the dispatcher: the operator is custom, overridden, or
-    /// computed by a function on tensors; or the call would fail.
+    /// computed by a function on tensors; the device has no kernel; or the call would fail.
     #[track_caller]
     pub fn prepare(self, mut args: Args, outs: &[Tensor]) -> Option<PreparedCall> {
         let state = self.state().ok()?;
         let def = state.plain_builtin()?;
-        let on_host = |t: &Tensor| t.device() == Device::Cpu;
+        let device = outs.first()?.device();
         if !self.can_prepare()
             || outs.len() != state.schema.returns.len()
-            || !args.iter().flat_map(Value::tensors).chain(outs).all(on_host)
+            || args.iter().flat_map(Value::tensors).chain(outs).any(|t| t.device() != device)
         {
             return None;
         }
@@ -79,14 +79,35 @@ impl Op {
             PlacedOperand::of(at, t)?.expanded(&result.layout.sizes)
         };
         let operands: Operands = operands.iter().map(operand).collect::<Option<_>>()?;
-        let kernel = match result.layout.is_empty() {
-            true => Kernel::Nothing,
+        let results = [result].into_iter().collect();
+        let computation = Computation::Elements(compiled.expr.clone());
+        self.of_computation(out.device(), computation, (operands, results), false)
+    }
+
+    /// The call of a computation without symbols and numbers.
+    fn of_computation(
+        self,
+        device: Device,
+        computation: Computation,
+        (operands, results): (Operands, Results),
+        own_strides: bool,
+    ) -> Option<PreparedCall> {
+        let kernel = match results.iter().all(PlacedOperand::is_empty) {
+            true => None,
             false => {
-                Kernel::pointwise(&compiled.expr, &operands, std::slice::from_ref(&result), &[])?
+                let kernel = BoundKernel::plain(device, computation, (&operands, &results))?;
+                Some(Box::new(kernel))
             }
         };
-        let results = [result].into_iter().collect();
-        Some(PreparedCall { op: self, kernel, operands, results, own_strides: false })
+        Some(PreparedCall {
+            op: self,
+            device,
+            kernel,
+            operands,
+            results,
+            own_strides,
+            origin: None,
+        })
     }
 
     fn prepare_compute(
@@ -102,40 +123,40 @@ impl Op {
         }
         let places = outs.iter().enumerate().map(|(i, out)| PlacedOperand::of(i, out));
         let results = places.collect::<Option<Results>>()?;
-        let without_operands = |kernel: Kernel, results: Results| PreparedCall {
+        let device = outs.first()?.device();
+        let build = match compute.how {
+            How::Host(_) | How::Kernel(_) => return None,
+            How::Loops(build) if !results.iter().all(PlacedOperand::is_empty) => build,
+            How::Zeros | How::Nothing | How::Loops(_) => {
+                let on = (SmallVec::new(), results);
+                return self.of_computation(device, Computation::Zeros, on, own_strides);
+            }
+        };
+        let nest = PlacedNest::of(def, build, args, outs).ok()??;
+        let tensors: SmallVec<[&Tensor; 4]> = args.iter().flat_map(Value::tensors).collect();
+        let operand = |t: &Tensor| -> Option<PlacedOperand> {
+            PlacedOperand::of(tensors.iter().position(|u| u.has_storage_of(t))?, t)
+        };
+        let operands: Operands = nest.operands.iter().map(operand).collect::<Option<_>>()?;
+        let result = |t: &Tensor| -> Option<PlacedOperand> {
+            PlacedOperand::of(outs.iter().position(|u| u.has_storage_of(t))?, t)
+        };
+        let results: Results = nest.results.iter().map(result).collect::<Option<_>>()?;
+        let computation = Computation::Nest(nest.nest().clone());
+        let (kernel, explain) = (nest.kernel_on(device)?, nest.explain());
+        let (symbols, numbers) = (nest.symbols, nest.numbers);
+        let on = (&operands[..], &results[..]);
+        let mut kernel = BoundKernel::new(computation, kernel, (symbols, numbers), on)?;
+        kernel.explain = explain;
+        let kernel = Some(Box::new(kernel));
+        Some(PreparedCall {
             op: self,
+            device,
             kernel,
-            operands: SmallVec::new(),
+            operands,
             results,
             own_strides,
-        };
-        match compute.how {
-            How::Host(_) | How::Kernel(_) => None,
-            _ if results.iter().all(|r| r.layout.is_empty()) => {
-                Some(without_operands(Kernel::Nothing, results))
-            }
-            How::Zeros | How::Nothing => {
-                let plans = results.iter().map(|r| DenseFill::of(&r.layout.view_mut())).collect();
-                Some(without_operands(Kernel::Zeros(plans), results))
-            }
-            How::Loops(build) => {
-                let nest = PlacedNest::of(def, build, args, outs).ok()??;
-                let tensors: SmallVec<[&Tensor; 4]> =
-                    args.iter().flat_map(Value::tensors).collect();
-                let operand = |t: &Tensor| -> Option<PlacedOperand> {
-                    PlacedOperand::of(tensors.iter().position(|u| u.has_storage_of(t))?, t)
-                };
-                let operands: Operands =
-                    nest.operands.iter().map(operand).collect::<Option<_>>()?;
-                let result = |t: &Tensor| -> Option<PlacedOperand> {
-                    PlacedOperand::of(outs.iter().position(|u| u.has_storage_of(t))?, t)
-                };
-                let results: Results = nest.results.iter().map(result).collect::<Option<_>>()?;
-                let mut launch = nest.launch;
-                launch.plan(&views(&operands), &views_mut(&results)).ok()?;
-                let kernel = Kernel::Nest(Box::new(launch));
-                Some(PreparedCall { op: self, kernel, operands, results, own_strides })
-            }
-        }
+            origin: None,
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! What a launch has to do: its arithmetic and its traffic.
 
-use super::{Kernel, PlacedOperand, PreparedCall};
-use crate::operator::loops::NestLaunch;
+use super::{BoundKernel, PlacedOperand, PreparedCall};
+use maquette_device::Computation;
 use maquette_ir::DType;
 use maquette_ir::loops::OperandId;
 use maquette_ir::sym::SymbolId;
@@ -51,17 +51,32 @@ impl PlacedOperand {
     }
 }
 
-impl NestLaunch {
-    /// The floating-point operations.
-    fn flops(&self) -> u64 {
-        let value = |symbol: SymbolId| self.symbol(symbol);
-        self.kernel().nest().flops(&value).unwrap_or_default()
+impl BoundKernel {
+    fn symbol(&self, symbol: SymbolId) -> Option<i64> {
+        self.symbols.get(symbol.index()).copied().flatten()
     }
 
-    /// The elements of operand `k` that it reads, at most `all`.
+    /// The floating-point operations of a launch that writes so many elements.
+    fn flops(&self, written: u64) -> u64 {
+        match &self.computation {
+            Computation::Zeros | Computation::Copy => 0,
+            Computation::Elements(expr) => expr.flops().saturating_mul(written),
+            Computation::Nest(nest) | Computation::Fused { nest, .. } => {
+                nest.flops(&|symbol| self.symbol(symbol)).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The elements of operand `k` that a launch reads, at most `all`.
     fn elements_read(&self, k: usize, all: u64) -> u64 {
-        let (value, operand) = (|symbol: SymbolId| self.symbol(symbol), OperandId(k as u32));
-        self.kernel().nest().elements_read(operand, &value).map_or(all, |read| read.min(all))
+        match &self.computation {
+            Computation::Zeros => 0,
+            Computation::Copy | Computation::Elements(_) => all,
+            Computation::Nest(nest) | Computation::Fused { nest, .. } => {
+                let (value, operand) = (|symbol| self.symbol(symbol), OperandId(k as u32));
+                nest.elements_read(operand, &value).map_or(all, |read| read.min(all))
+            }
+        }
     }
 }
 
@@ -71,11 +86,7 @@ impl PreparedCall {
         let mut work = Work::default();
         for (k, operand) in self.operands.iter().enumerate() {
             let all = operand.distinct_elements();
-            let read = match &self.kernel {
-                Kernel::Nothing | Kernel::Zeros(_) => 0,
-                Kernel::Copy(_) | Kernel::Pointwise(_) => all,
-                Kernel::Nest(nest) => nest.elements_read(k, all),
-            };
+            let read = self.kernel.as_ref().map_or(0, |kernel| kernel.elements_read(k, all));
             work.bytes_read = work.bytes_read.saturating_add(operand.bytes_of(read));
         }
         let mut written = 0u64;
@@ -84,11 +95,7 @@ impl PreparedCall {
             written = written.max(elements);
             work.bytes_written = work.bytes_written.saturating_add(result.bytes_of(elements));
         }
-        work.flops = match &self.kernel {
-            Kernel::Nothing | Kernel::Zeros(_) | Kernel::Copy(_) => 0,
-            Kernel::Pointwise(pointwise) => pointwise.0.flops().saturating_mul(written),
-            Kernel::Nest(nest) => nest.flops(),
-        };
+        work.flops = self.kernel.as_ref().map_or(0, |kernel| kernel.flops(written));
         let mut dtypes = self.operands.iter().chain(&self.results).map(|o| o.layout.dtype);
         work.is_double = dtypes.any(|dtype| dtype == DType::F64);
         work

@@ -4,16 +4,20 @@
 //! tensors. The variants of one key differ in the values that the lowering asked for.
 
 use super::{Arg, BuildNest, Check, Explain, NestCx, Operand, Size, ViewResult};
+use crate::dispatch::prepared::compiled;
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::operator::OpDef;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
+use maquette_device::{Computation, Kernel};
+use maquette_ir::Device;
 use maquette_kernels::LoopKernel;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// A nest, prepared to be launched with the arguments of a call.
 pub(super) struct PreparedNest {
@@ -29,6 +33,23 @@ pub(super) struct PreparedNest {
     pub updates: SmallVec<[u8; 2]>,
     pub explain: Option<Explain>,
     checks: Vec<Check>,
+    /// The kernels that devices have compiled for the nest.
+    compiled: RefCell<SmallVec<[(Device, Option<Arc<dyn Kernel>>); 1]>>,
+}
+
+impl PreparedNest {
+    /// The kernel of a device; `None` if the device has none.
+    pub fn kernel_on(&self, device: Device) -> Option<Arc<dyn Kernel>> {
+        let known = |compiled: &SmallVec<[(Device, Option<Arc<dyn Kernel>>); 1]>| {
+            compiled.iter().find(|(on, _)| *on == device).map(|(_, kernel)| kernel.clone())
+        };
+        if let Some(kernel) = known(&self.compiled.borrow()) {
+            return kernel;
+        }
+        let kernel = compiled(device, &Computation::Nest(self.kernel.nest().clone()));
+        self.compiled.borrow_mut().push((device, kernel.clone()));
+        kernel
+    }
 }
 
 type Key = SmallVec<[u64; 12]>;
@@ -106,6 +127,7 @@ pub(super) fn prepare(
         updates,
         explain,
         checks,
+        compiled: RefCell::default(),
     });
     if is_cached {
         CACHE.with_borrow_mut(|cache| {

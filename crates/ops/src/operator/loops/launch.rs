@@ -8,10 +8,11 @@ use crate::error::{Error, Result};
 use crate::operator::OpDef;
 use crate::operator::dims::fresh;
 use crate::tensor::Tensor;
-use maquette_ir::Scalar;
-use maquette_ir::loops::{ComposedTensor, Extent, Extents};
+use maquette_device::Kernel;
+use maquette_ir::loops::{ComposedTensor, Extent, Extents, LoopNest};
 use maquette_ir::sym::SymbolId;
-use maquette_kernels::{KernelError, LaunchPlan, LoopKernel, SpecialPlan, View, ViewMut};
+use maquette_ir::{Device, Scalar};
+use maquette_kernels::{KernelError, View, ViewMut};
 use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -80,7 +81,7 @@ pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tens
 }
 
 /// The error of a kernel in the operator's words.
-fn explained(explain: Option<Explain>, e: KernelError, args: &[Value]) -> Error {
+pub(crate) fn explained(explain: Option<Explain>, e: KernelError, args: &[Value]) -> Error {
     match (e, explain) {
         (KernelError::IndexOutOfRange { .. } | KernelError::Assertion(_), Some(explain)) => {
             explain(args).unwrap_or_else(|e| e)
@@ -90,7 +91,7 @@ fn explained(explain: Option<Explain>, e: KernelError, args: &[Value]) -> Error 
 }
 
 /// The values of a nest's symbols, by index.
-type SymbolValues = SmallVec<[Option<i64>; 8]>;
+pub(crate) type SymbolValues = SmallVec<[Option<i64>; 8]>;
 
 impl PreparedNest {
     /// The values of the symbols in a call, from the sizes of its operands and results.
@@ -110,29 +111,14 @@ impl PreparedNest {
     }
 }
 
-/// The hand-tuned executors that take no packed operands, while a plan does.
-const PACKED: [&str; 2] = ["product", "convolution"];
-
 /// The nest of a call with the views of its arguments and its results that it accesses, as fake
 /// tensors.
 pub(crate) struct PlacedNest {
     pub operands: Vec<Tensor>,
     pub results: SmallVec<[Tensor; 1]>,
-    pub launch: NestLaunch,
+    pub numbers: SmallVec<[Scalar; 4]>,
+    pub symbols: SymbolValues,
     prepared: Rc<PreparedNest>,
-}
-
-/// A nest with the numbers and sizes of one call.
-pub(crate) struct NestLaunch {
-    kernel: LoopKernel,
-    numbers: SmallVec<[Scalar; 4]>,
-    symbols: SymbolValues,
-    explain: Option<Explain>,
-    /// The plan for the layouts of the call, if there is no hand-tuned executor, or none for packed
-    /// operands.
-    plan: Option<Arc<LaunchPlan>>,
-    /// The plan of the hand-tuned executor, if it has one for the layouts of the call.
-    special: Option<SpecialPlan>,
 }
 
 impl PlacedNest {
@@ -166,19 +152,27 @@ impl PlacedNest {
         let sizes = |t: &Tensor| t.meta().concrete().map(|at| at.sizes).unwrap_or_default();
         let operand_sizes: Vec<_> = operands.iter().map(sizes).collect();
         let result_sizes: Vec<_> = results.iter().map(sizes).collect();
-        let launch = NestLaunch {
-            kernel: nest.kernel.clone(),
-            numbers: nest.numbers.iter().map(|arg| arg.scalar(args)).collect::<Result<_>>()?,
-            symbols: nest.symbol_values(
-                args,
-                &|i| operand_sizes.get(i).map(|sizes| &sizes[..]),
-                &|i| result_sizes.get(i).map(|sizes| &sizes[..]),
-            ),
-            explain: nest.explain,
-            plan: None,
-            special: None,
-        };
-        Ok(Some(PlacedNest { operands, results, launch, prepared: nest }))
+        let numbers = nest.numbers.iter().map(|arg| arg.scalar(args)).collect::<Result<_>>()?;
+        let symbols =
+            nest.symbol_values(args, &|i| operand_sizes.get(i).map(|sizes| &sizes[..]), &|i| {
+                result_sizes.get(i).map(|sizes| &sizes[..])
+            });
+        Ok(Some(PlacedNest { operands, results, numbers, symbols, prepared: nest }))
+    }
+
+    /// The nest.
+    pub(crate) fn nest(&self) -> &Arc<LoopNest> {
+        self.prepared.kernel.nest()
+    }
+
+    /// The kernel of a device; `None` if the device has none.
+    pub(crate) fn kernel_on(&self, device: Device) -> Option<Arc<dyn Kernel>> {
+        self.prepared.kernel_on(device)
+    }
+
+    /// How the operator puts an error of the kernel.
+    pub(crate) fn explain(&self) -> Option<Explain> {
+        self.prepared.explain
     }
 
     /// Whether the nest writes a view of the only result, which has other sizes.
@@ -194,7 +188,7 @@ impl PlacedNest {
         results: &[Extents],
     ) -> Option<SmallVec<[Extent; 8]>> {
         let at = |extents: &[Extent], dim: u8| extents.get(usize::from(dim)).copied();
-        let numbers = self.launch.symbols.iter();
+        let numbers = self.symbols.iter();
         let extent = |(of, number): (&Size, &Option<i64>)| match *of {
             Size::Operand { operand, dim } => {
                 at(operands.get(usize::from(operand))?.extents(), dim)
@@ -203,102 +197,6 @@ impl PlacedNest {
             Size::Number(_) => number.map(Extent::Number),
         };
         self.prepared.symbols.iter().zip(numbers).map(extent).collect()
-    }
-}
-
-impl NestLaunch {
-    /// A composed nest, whose symbols have these values.
-    pub(crate) fn composed(
-        kernel: LoopKernel,
-        symbols: &[i64],
-        numbers: SmallVec<[Scalar; 4]>,
-    ) -> NestLaunch {
-        let symbols = symbols.iter().map(|n| Some(*n)).collect();
-        NestLaunch { kernel, numbers, symbols, explain: None, plan: None, special: None }
-    }
-
-    /// The kernel.
-    pub(crate) fn kernel(&self) -> &LoopKernel {
-        &self.kernel
-    }
-
-    /// The value of a symbol of the nest.
-    pub(crate) fn symbol(&self, symbol: SymbolId) -> Option<i64> {
-        self.symbols.get(symbol.index()).copied().flatten()
-    }
-
-    /// Finds all that depends on layouts. The memory of the views is not accessed.
-    ///
-    /// # Errors
-    /// The layouts do not fit the nest.
-    pub(crate) fn plan(
-        &mut self,
-        operands: &[View<'_>],
-        results: &[ViewMut<'_>],
-    ) -> std::result::Result<(), KernelError> {
-        if self.kernel.specialisation().is_none_or(|name| PACKED.contains(&name)) {
-            let values = &self.symbols;
-            let symbols = |symbol: SymbolId| values.get(symbol.index()).copied().flatten();
-            self.plan = Some(self.kernel.plan(&symbols, operands, results)?);
-        }
-        self.special = self.kernel.special_plan(operands, &self.numbers, results);
-        Ok(())
-    }
-
-    /// Plans the launch for results that have exactly the memory of operands: `pairs` of an operand
-    /// and a result. Returns whether the kernel supports that.
-    pub(crate) fn plan_over(
-        &mut self,
-        operands: &[View<'_>],
-        results: &[ViewMut<'_>],
-        pairs: &[(usize, usize)],
-    ) -> bool {
-        let values = &self.symbols;
-        let symbols = |symbol: SymbolId| values.get(symbol.index()).copied().flatten();
-        let plan = self.kernel.plan_over(&symbols, operands, results, pairs);
-        (self.plan, self.special) = (plan.ok().flatten(), None);
-        self.plan.is_some()
-    }
-
-    /// The plan of the hand-tuned executor for every call, if it has one.
-    pub(crate) fn special_plan(&self) -> Option<&SpecialPlan> {
-        self.special.as_ref()
-    }
-
-    /// The plan that computes every call, if no hand-tuned executor may.
-    pub(crate) fn only_plan(&self) -> Option<&LaunchPlan> {
-        self.plan.as_deref().filter(|_| self.kernel.specialisation().is_none())
-    }
-
-    /// The plan that computes calls with packed operands, if there is one.
-    pub(crate) fn packing_plan(&self) -> Option<&LaunchPlan> {
-        self.plan.as_deref().filter(|plan| !plan.packs().is_empty())
-    }
-
-    /// The numbers of the call.
-    pub(crate) fn numbers(&self) -> &[Scalar] {
-        &self.numbers
-    }
-
-    /// Computes the results from operands of the layouts of the call.
-    ///
-    /// # Errors
-    /// The error of the nest: then the results are partly written.
-    pub(crate) fn run(
-        &self,
-        operands: &[View<'_>],
-        results: &mut [ViewMut<'_>],
-    ) -> std::result::Result<(), KernelError> {
-        if self.kernel.run_specialised(operands, &self.numbers, results)? {
-            return Ok(());
-        }
-        let symbols = |symbol: SymbolId| self.symbols.get(symbol.index()).copied().flatten();
-        self.kernel.run(&symbols, operands, &self.numbers, results)
-    }
-
-    /// The error of a failed run in the operator's words.
-    pub(crate) fn explained(&self, e: KernelError, args: &[Value]) -> Error {
-        explained(self.explain, e, args)
     }
 }
 

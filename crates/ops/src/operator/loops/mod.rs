@@ -11,7 +11,7 @@ mod checks;
 mod launch;
 
 use checks::{Arg, Check, Size, size_of};
-pub(crate) use launch::{NestLaunch, PlacedNest, run};
+pub(crate) use launch::{PlacedNest, SymbolValues, explained, run};
 
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};

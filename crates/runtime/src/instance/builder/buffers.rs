@@ -268,6 +268,7 @@ impl Builder<'_> {
         let start = place.place.start / place.dtype.size() as i64;
         let start = start.checked_add(offset).ok_or_else(too_large)?;
         let meta = Meta::contiguous(sizes, place.dtype)
+            .on(self.planned.device)
             .with_dims(sizes.into_dims(), strides.into_dims())
             .with_offset(start);
         let bytes = place.bytes().ok_or_else(too_large)?;

@@ -56,8 +56,9 @@ impl Builder<'_> {
             let size = |e: Expr| bindings.eval_in(graph.symbols(), e).ok();
             let lowered = lower_region(graph, region, classes, &size, &operands, &fakes(targets))?;
             let (op, kernel, binding) = lowered;
-            let call = PreparedCall::of_kernel(op, &kernel, binding)?;
-            let (call, places) = placed(call, &leaves, targets)?;
+            let call = PreparedCall::of_kernel(op, planned.device, &kernel, binding)?;
+            let last = region.nodes.last().and_then(|node| graph.loc(*node));
+            let (call, places) = placed(call.with_line(last), &leaves, targets)?;
             let origin = match region.may_fail {
                 false => {
                     let writes = planned_buffers(planned, targets);

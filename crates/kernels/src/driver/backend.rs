@@ -1,0 +1,104 @@
+//! The kernels of the CPU behind the boundary: the executors of this crate.
+
+use super::launches::{ElementsLaunch, NestLaunch, ZerosLaunch};
+use crate::copy::CopyPlan;
+use crate::loops::LoopKernel;
+use crate::pointwise::PointwisePlan;
+use crate::view::{View, ViewMut};
+use maquette_device::{Backend, Binding, Computation, Kernel, Launch, Layout};
+use maquette_ir::loops::{AxisId, outer_axes};
+use maquette_ir::scalar_expr::ScalarExpr;
+use maquette_ir::sym::SymbolId;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+pub(super) struct HostBackend;
+
+/// A row-wise kernel is refused for fewer rows than this if each has more elements than
+/// [`LONG_ROW`]: the operators alone divide a row among threads.
+const FEW_ROWS: i64 = 8;
+const LONG_ROW: i64 = 32_768;
+
+enum HostKernel {
+    Zeros,
+    Copy,
+    Elements(Arc<ScalarExpr>),
+    Nest(LoopKernel),
+    Fused(LoopKernel, Option<usize>),
+}
+
+impl Backend for HostBackend {
+    fn compile(&self, computations: &[Computation]) -> Vec<Option<Arc<dyn Kernel>>> {
+        let kernel = |computation: &Computation| match computation {
+            Computation::Zeros => HostKernel::Zeros,
+            Computation::Copy => HostKernel::Copy,
+            Computation::Elements(expr) => HostKernel::Elements(expr.clone()),
+            Computation::Nest(nest) => HostKernel::Nest(LoopKernel::new(nest.clone())),
+            Computation::Fused { nest, rows } => {
+                HostKernel::Fused(LoopKernel::composed(nest.clone()), *rows)
+            }
+        };
+        computations.iter().map(|c| Some(Arc::new(kernel(c)) as Arc<dyn Kernel>)).collect()
+    }
+}
+
+/// Views of layouts, whose memory must not be accessed.
+pub(super) fn views(layouts: &[&Layout]) -> SmallVec<[View<'static>; 4]> {
+    // SAFETY: the memory is not accessed.
+    let view =
+        |l: &&Layout| unsafe { View::from_raw(std::ptr::null(), l.dtype, &l.sizes, &l.strides) };
+    layouts.iter().map(view).collect()
+}
+
+/// As [`views`], of results.
+pub(super) fn views_mut(layouts: &[&Layout]) -> SmallVec<[ViewMut<'static>; 2]> {
+    // SAFETY: the memory is not accessed.
+    let view = |l: &&Layout| unsafe {
+        ViewMut::from_raw(std::ptr::null_mut(), l.dtype, &l.sizes, &l.strides)
+    };
+    layouts.iter().map(view).collect()
+}
+
+impl Kernel for HostKernel {
+    fn bind(&self, binding: &Binding<'_>) -> Option<Arc<dyn Launch>> {
+        let (operands, results) = (views(binding.operands), views_mut(binding.results));
+        let in_place = binding.in_place;
+        match self {
+            HostKernel::Zeros => {
+                in_place.is_empty().then(|| Arc::new(ZerosLaunch::new(binding.results)) as _)
+            }
+            HostKernel::Copy => {
+                let ([from], [to], true) = (&operands[..], &results[..], in_place.is_empty())
+                else {
+                    return None;
+                };
+                Some(Arc::new(CopyPlan::new(from, to).ok()?))
+            }
+            HostKernel::Elements(expr) => {
+                let plan = PointwisePlan::new(expr, &operands, &results, in_place).ok()?;
+                Some(Arc::new(ElementsLaunch(plan)))
+            }
+            HostKernel::Nest(kernel) => Some(Arc::new(NestLaunch::new(kernel, binding)?)),
+            HostKernel::Fused(kernel, rows) => {
+                if rows.is_some_and(|rows| !runs_by_rows(kernel, rows, binding.symbols)) {
+                    return None;
+                }
+                Some(Arc::new(NestLaunch::new(kernel, binding)?))
+            }
+        }
+    }
+}
+
+/// Whether the executor runs all stages row by row, and threads have enough rows.
+fn runs_by_rows(kernel: &LoopKernel, rows: usize, symbols: &[Option<i64>]) -> bool {
+    let nest = kernel.nest();
+    let outer = outer_axes(nest, 0..nest.stages().len());
+    let value = |symbol: SymbolId| symbols.get(symbol.index()).copied().flatten();
+    let extent = |axis: &AxisId| nest.symbols().eval(nest.extent(*axis), &value);
+    let points = |axes: &[AxisId]| {
+        axes.iter().map(|a| extent(a).unwrap_or(i64::MAX)).fold(1i64, i64::saturating_mul)
+    };
+    let all = nest.stages().iter().map(|stage| points(&stage.over)).max().unwrap_or(0);
+    let count = points(&outer);
+    outer.len() >= rows && (count >= FEW_ROWS || all / count.max(1) <= LONG_ROW)
+}

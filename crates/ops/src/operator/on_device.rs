@@ -1,0 +1,181 @@
+//! Calls that run on the device of their tensors, with its own kernels.
+//!
+//! A builtin operator that is data is [prepared](Op::prepare) for the layouts of the call, as in a
+//! compiled program, and given to the queue of the device. What is not data runs on the host
+//! ([`host_fallback`](super::host_fallback)).
+//!
+//! Safety of this module: the call has borrowed its arguments, and results are new. Every address
+//! is that of a tensor whose layout lies inside its storage ([`Tensor::address`]), for which the
+//! kernel was bound. The queue keeps the order of calls, so that what the launch uses stays
+//! unchanged until it is done.
+#![allow(unsafe_code)]
+
+use super::execute::{fits_into, group};
+use super::lowering::Lowering;
+use super::{OpDef, execute::PointwiseCall};
+use crate::dispatch::prepared::PreparedCall;
+use crate::dispatch::value::{Args, Outputs, Value};
+use crate::error::Result;
+use crate::fake::FakeCtx;
+use crate::library::{Op, OpState};
+use crate::mode;
+use crate::tensor::Tensor;
+use crate::tensor::create::opened;
+use crate::tensor::meta::Meta;
+use crate::tensor::storage::LateSlot;
+use maquette_device::{Address, FailureSlot};
+use maquette_ir::Device;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+type Tensors = SmallVec<[Tensor; 2]>;
+
+/// Computes the outputs of a call on a device. `None` if the device has no kernel for the call, or
+/// the call would fail: nothing is written then.
+///
+/// # Errors
+/// Memory runs out, or the device is lost. The error of a kernel that fails later is that of its
+/// results.
+pub(super) fn compute(
+    def: &OpDef,
+    op: Op,
+    state: &OpState,
+    device: Device,
+    args: &[Value],
+) -> Result<Option<Outputs>> {
+    let Some(args) = on_device(device, args)? else { return Ok(None) };
+    match &def.lowering {
+        Lowering::Pointwise(_) | Lowering::Compute(_) => {
+            let results = results(def, op, state, device, &args)?;
+            Ok(results.map(|outs| group(state, outs.into_iter())))
+        }
+        Lowering::InPlace(name) => {
+            let target = args[0].tensor()?;
+            let (op, def) = state.functional_variant()?;
+            let inner = op.state()?;
+            let is_done = match &def.lowering {
+                Lowering::Pointwise(_) => {
+                    let outs = SmallVec::from_elem(target.clone(), 1);
+                    launched(op, device, &args, outs)?.is_some()
+                }
+                _ => match results(def, op, &inner, device, &args)? {
+                    Some(outs) => {
+                        let out = group(&inner, outs.into_iter());
+                        copied(device, fits_into(target, out.first(), name)?, target)?
+                    }
+                    None => false,
+                },
+            };
+            Ok(is_done.then(Outputs::new))
+        }
+        Lowering::View(_)
+        | Lowering::Dynamic { .. }
+        | Lowering::Composite(_)
+        | Lowering::RandomComposite(_)
+        | Lowering::UnannotatedComposite { .. } => Ok(None),
+    }
+}
+
+/// The arguments, with numbers of the host copied to the device. `None` if another tensor is
+/// elsewhere.
+fn on_device(device: Device, args: &[Value]) -> Result<Option<Args>> {
+    let elsewhere = |t: &&Tensor| t.device() != device;
+    if args.iter().flat_map(Value::tensors).filter(elsewhere).any(|t| t.dim() != 0) {
+        return Ok(None);
+    }
+    let mut copy = |t: &Tensor| match t.device() == device {
+        true => Ok(t.clone()),
+        false => t.uploaded(device),
+    };
+    args.iter().map(|v| v.map_tensors(&mut copy)).collect::<Result<Args>>().map(Some)
+}
+
+/// The results of a functional operator, in new memory.
+fn results(
+    def: &OpDef,
+    op: Op,
+    state: &OpState,
+    device: Device,
+    args: &[Value],
+) -> Result<Option<Tensors>> {
+    let metas = match &def.lowering {
+        Lowering::Pointwise(p) => {
+            let PointwiseCall { meta, .. } = p.call(def, state, args, None)?;
+            smallvec::smallvec![meta]
+        }
+        Lowering::Compute(c) => FakeCtx::eager(op, |cx| (c.metas)(cx, args))?,
+        _ => return Ok(None),
+    };
+    let outs = metas.into_iter().map(Tensor::allocate_to_fill).collect::<Result<Tensors>>()?;
+    let outs = launched(op, device, args, outs)?;
+    outs.iter().flatten().for_each(Tensor::forget_writes);
+    Ok(outs)
+}
+
+fn fake(t: &Tensor) -> Tensor {
+    Tensor::fake_of(Meta { offset: 0.into(), ..t.meta().clone() })
+}
+
+/// Launches an operator into memory on the device. A target that is exactly the view of an operand
+/// is written in place.
+fn launched(op: Op, device: Device, args: &[Value], outs: Tensors) -> Result<Option<Tensors>> {
+    let fakes =
+        args.iter().map(|v| v.map_tensors(&mut |t| Ok(fake(t)))).collect::<Result<Args>>()?;
+    let targets: Tensors = outs.iter().map(fake).collect();
+    let Some(call) = op.prepare(fakes, &targets) else { return Ok(None) };
+    let operands: SmallVec<[&Tensor; 4]> = args.iter().flat_map(Value::tensors).collect();
+    let is_target = |k: usize, j: usize| {
+        let (operand, result) = (&call.operands()[k], &call.results()[j]);
+        operand.start == result.start
+            && operands.get(operand.tensor).zip(outs.get(result.tensor)).is_some_and(|(t, out)| {
+                let offset = |t: &Tensor| t.meta().offset.as_i64();
+                t.has_storage_of(out) && offset(t) == offset(out)
+            })
+    };
+    let mut in_place: SmallVec<[(usize, usize); 1]> = SmallVec::new();
+    for j in 0..call.results().len() {
+        in_place.extend((0..call.operands().len()).filter(|k| is_target(*k, j)).map(|k| (k, j)));
+    }
+    let call = match in_place.is_empty() {
+        true => Some(call),
+        false => call.in_place(&in_place),
+    };
+    let Some(call) = call else { return Ok(None) };
+    launch(call, device, &operands, &outs.iter().collect::<Vec<_>>())?;
+    Ok(Some(outs))
+}
+
+/// Copies a tensor into another one of the same device. Returns whether the device has a kernel for
+/// that.
+fn copied(device: Device, from: &Tensor, to: &Tensor) -> Result<bool> {
+    let Some(call) = PreparedCall::copy(&fake(from), &fake(to)) else { return Ok(false) };
+    launch(call, device, &[from], &[to]).map(|()| true)
+}
+
+fn launch(
+    call: PreparedCall,
+    device: Device,
+    operands: &[&Tensor],
+    outs: &[&Tensor],
+) -> Result<()> {
+    let mut addresses: SmallVec<[Address; 8]> = SmallVec::new();
+    for (places, tensors) in [(call.operands(), operands), (call.results(), outs)] {
+        for place in places {
+            addresses.push(tensors[place.tensor].address()?.moved(place.start));
+        }
+    }
+    let reports_late = opened(device)?.target().reports_late;
+    let own = (reports_late && call.may_fail()).then(Arc::<FailureSlot>::default);
+    let call = call.with_line(mode::current_loc());
+    // SAFETY: see the module.
+    unsafe { call.launch(&addresses, &[], own.as_ref()) }?;
+    let mut slots: SmallVec<[LateSlot; 1]> =
+        own.map(|slot| LateSlot { device, slot }).into_iter().collect();
+    for t in operands {
+        slots.extend(t.own_storage()?.late_slots());
+    }
+    if !slots.is_empty() {
+        outs.iter().try_for_each(|out| out.own_storage().map(|s| s.poison_late(&slots)))?;
+    }
+    Ok(())
+}
