@@ -91,11 +91,62 @@ fn the_fall_back_to_the_host_can_be_refused_for_a_function() {
         assert!(e.to_string().contains("second_device.rs"), "{e}");
     };
     let options = || CompileOptions::new().host_fallback(HostFallback::Refuse);
-    let compiled = options().compile(|x: Tensor| x.exp() + 1.0);
+    let inverse = |x: Tensor| x.unsqueeze(0).linalg_inv().exp() + 1.0;
+    let compiled = options().compile(inverse);
     refused(&|x| compiled.call(x));
-    let on_host = compiled.call(Tensor::from([0.0f32])).unwrap();
-    assert_eq!(on_host.to_vec::<f32>().unwrap(), [2.0]);
-    let allowed = compile(|x: Tensor| x.exp() + 1.0);
-    let there = allowed.call(Tensor::from([0.0f32]).to_device(DEVICE)).unwrap();
-    assert_eq!(there.to_vec::<f32>().unwrap(), [2.0]);
+    let expected = compiled.call(Tensor::from([1.0f32])).unwrap().to_vec::<f32>().unwrap();
+    let there = compile(inverse).call(Tensor::from([1.0f32]).to_device(DEVICE)).unwrap();
+    assert_eq!(there.to_vec::<f32>().unwrap(), expected);
+    // What is data runs on the device.
+    let f = options().compile(model);
+    let (x, w) = on(DEVICE, sample());
+    let (sum, _) = with_default_device(DEVICE, || f.call((x, w))).unwrap();
+    assert_eq!(sum.item::<f32>().unwrap(), model(sample()).0.item::<f32>().unwrap());
+}
+
+/// The launches of a compiled program are done later. The first that fails stops the others.
+#[test]
+fn a_late_error_of_a_compiled_program_names_the_line_and_stops_later_writes() {
+    let picks = |(x, index): (Tensor, Tensor)| {
+        let first = x.relu();
+        let picked = x.index_select(0, &index).exp();
+        x.mul_(2.0);
+        (first, picked.sum())
+    };
+    let f = compile(picks);
+    let call =
+        |x: &Tensor, index: [i64; 2]| f.call((x.clone(), Tensor::from(index).to_device(DEVICE)));
+    let x = Tensor::from([1.0f32, -2.0]).to_device(DEVICE);
+    let (first, sum) = call(&x, [0, 0]).unwrap();
+    assert_eq!(first.to_vec::<f32>().unwrap(), [1.0, 0.0]);
+    let own = Tensor::from([1.0f32, -2.0]);
+    let (_, expected) = picks((own.clone(), Tensor::from([0i64, 0])));
+    assert_eq!(sum.item::<f32>().unwrap(), expected.item::<f32>().unwrap());
+    assert_eq!(x.to_vec::<f32>().unwrap(), own.to_vec::<f32>().unwrap());
+    let (first, sum) = call(&x, [1, 2]).unwrap();
+    let e = sum.item::<f32>().unwrap_err();
+    let text = e.to_string();
+    assert!(text.contains("index 2 is out of bounds for dimension 0 with size 2"), "{e}");
+    assert!(text.contains("aten::index_select") && text.contains("second_device.rs"), "{e}");
+    assert_eq!(first.to_vec::<f32>().unwrap(), [2.0, 0.0], "computed before the error");
+    // The memory that later launches would write is as before. It is refused until it is covered.
+    assert!(x.to_vec::<f32>().unwrap_err().to_string().contains("index 2"));
+    x.copy_(&Tensor::from([3.0f32, 4.0]));
+    let (first, sum) = call(&x, [0, 0]).unwrap();
+    assert_eq!(first.to_vec::<f32>().unwrap(), [3.0, 4.0]);
+    sum.item::<f32>().unwrap();
+}
+
+#[test]
+fn sizes_of_data_are_read_back() {
+    let f = compile(|x: Tensor| {
+        let kept = x.masked_select(x.gt(0.0));
+        (&kept * 2.0).softmax(0)
+    });
+    for values in [vec![1.0f32, -1.0, 3.0], vec![2.0, 4.0, 8.0]] {
+        let x = Tensor::from(values);
+        let (expected, found) = (f.call(x.clone()), f.call(x.to_device(DEVICE)));
+        let [expected, found] = [expected, found].map(|y| y.unwrap().to_vec::<f32>().unwrap());
+        assert_eq!(found, expected);
+    }
 }

@@ -67,14 +67,46 @@ fn operators_run_and_are_counted() {
     };
     same(&program(&there), &program(&x));
     same(&there.select(0, 0).combinations(2, false), &x.select(0, 0).combinations(2, false));
-    let counts = host_fallback_counts();
-    assert!(counts.get("aten::relu").is_some_and(|n| *n > 0), "{counts:?}");
-    let refused = with_host_fallback(HostFallback::Refuse, || there.cumsum(0).ok().cloned());
+    // What is data runs on the device.
+    with_host_fallback(HostFallback::Refuse, || {
+        same(&program(&there), &program(&x));
+        same(&there.cumsum(0), &x.cumsum(0));
+        same(&there.clone_tensor().add_(&there.select(0, 1)), &(&x + x.select(0, 1)));
+    });
+    let (square, square_there) = (x.narrow(1, 0, 2), there.narrow(1, 0, 2));
+    let refused =
+        with_host_fallback(HostFallback::Refuse, || square_there.linalg_inv().ok().cloned());
     let e = refused.unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Call(CallError::HostFallback { .. })), "{e}");
-    assert!(e.to_string().contains("aten::cumsum"), "{e}");
+    assert!(e.to_string().contains("aten::linalg_inv"), "{e}");
     set_host_fallback(HostFallback::Allow);
-    same(&there.cumsum(0), &x.cumsum(0));
+    same(&square_there.linalg_inv(), &square.linalg_inv());
+    let counts = host_fallback_counts();
+    assert!(counts.keys().any(|name| name.starts_with("aten::linalg_inv")), "{counts:?}");
+}
+
+/// A position that is out of range is found by the thread of the device.
+#[test]
+fn a_late_error_is_that_of_the_result_and_of_what_depends_on_it() {
+    let there = Tensor::from([1.0f32, 2.0]).to_device(DEVICE);
+    let index = Tensor::from([0i64, 2]).to_device(DEVICE);
+    let picked = there.index_select(0, &index);
+    let sum = picked.sum() + 1.0;
+    let written = there.clone_tensor();
+    written.add_(&picked);
+    for t in [&picked, &sum, &written, &picked] {
+        let e = t.to_vec::<f32>().unwrap_err();
+        assert!(matches!(e.kind(), ErrorKind::Kernel(_)), "{e:?}");
+        let text = e.to_string();
+        assert!(text.contains("aten::index_select") && text.contains("second_device.rs"), "{e}");
+        assert!(text.contains("index 2 is out of bounds for dimension 0 with size 2"), "{e}");
+    }
+    assert_eq!(there.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    // What covers the memory ends the error.
+    written.copy_(&there);
+    assert_eq!(written.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    let fine = there.index_select(0, Tensor::from([1i64]).to_device(DEVICE));
+    assert_eq!(fine.to_vec::<f32>().unwrap(), [2.0]);
 }
 
 #[test]

@@ -7,10 +7,8 @@ use maquette_ir::Device;
 use maquette_ops::{Result, Tensor};
 
 /// The modes of the CPU alone: `text` runs a program's text as it is, in which types are on the
-/// CPU; `differences` makes its inputs of numbers; the others require that the program runs
-/// compiled, which no other device does yet.
-const OF_THE_CPU: [&str; 5] =
-    ["text", "differences", "compiled", "compiled-symbolic", "recomputed"];
+/// CPU; `differences` makes its inputs of numbers.
+const OF_THE_CPU: [&str; 2] = ["text", "differences"];
 
 /// A mode whose inputs are on a device, as is what the program makes. The outcome is compared with
 /// that of the eager program on the CPU, in bits.

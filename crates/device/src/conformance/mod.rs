@@ -6,6 +6,13 @@
 //!
 //! The suite follows `hal/cts` of IREE. Each function panics with what it found.
 
+mod kernels;
+
+pub use kernels::{
+    expressions_are_computed_in_order, nests_have_the_bits_of_their_evaluation,
+    packed_operands_change_no_bit, the_error_of_a_kernel_is_found, zeros_and_copies_are_computed,
+};
+
 use crate::{Block, Contents, Elements, OpenDevice};
 
 /// Declares a test for each function of the [suite](crate::conformance) on a device.
@@ -17,6 +24,9 @@ macro_rules! conformance_suite {
             uploads_are_downloaded, commands_keep_their_order, elements_of_every_width,
             strides_and_dimensions, a_block_outlives_the_commands_before_its_end,
             fences_grow, host_memory_is_the_memory_of_the_host,
+            zeros_and_copies_are_computed, expressions_are_computed_in_order,
+            nests_have_the_bits_of_their_evaluation, the_error_of_a_kernel_is_found,
+            packed_operands_change_no_bit,
         }
     };
     (@tests $device:expr; $($name:ident),* $(,)?) => {
