@@ -140,7 +140,7 @@ fn a_late_error_of_a_compiled_program_names_the_line_and_stops_later_writes() {
 #[test]
 fn sizes_of_data_are_read_back() {
     let f = compile(|x: Tensor| {
-        let kept = x.masked_select(x.gt(0.0));
+        let kept = x.masked_select(&x.gt(0.0));
         (&kept * 2.0).softmax(0)
     });
     for values in [vec![1.0f32, -1.0, 3.0], vec![2.0, 4.0, 8.0]] {

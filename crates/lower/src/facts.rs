@@ -9,13 +9,14 @@
 
 use crate::class::class_of;
 use crate::samples::samples;
-use crate::{SizeClasses, lower_region};
+use crate::{LoweredRegion, SizeClasses, lower_region};
 use maquette_interp::{argument_value, arguments};
 use maquette_ir::Device;
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::fused::{FusedRegion, Fusible, FusionClass, FusionFacts, NoFusionReason};
 use maquette_ir::graph::{Graph, NodeId, Stmt, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
+use maquette_ops::internals::reports_late;
 use maquette_ops::{Args, Error, IntoDims, Meta, Op, PreparedCall, Result, Tensor, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -133,8 +134,10 @@ impl FusionFacts for KernelFacts {
             let operands = self.tensors(graph, &region.operands)?;
             let outs = self.tensors(graph, &region.results)?;
             let lowered = lower_region(graph, region, &self.classes, &size, &operands, &outs);
-            Ok(lowered.is_some_and(|(op, kernel, binding)| {
-                PreparedCall::of_kernel(op, self.device, &kernel, binding).is_some()
+            Ok(lowered.is_some_and(|LoweredRegion { op, def, binding, failing }| {
+                // A late error names one operator.
+                let is_named = failing.len() < 2 || !reports_late(self.device);
+                is_named && PreparedCall::of_kernel(op, self.device, &def, binding).is_some()
             }))
         };
         call().unwrap_or(false)

@@ -22,5 +22,5 @@ mod samples;
 mod size_classes;
 
 pub use facts::KernelFacts;
-pub use lower_region::lower_region;
+pub use lower_region::{LoweredRegion, lower_region};
 pub use size_classes::SizeClasses;

@@ -5,16 +5,29 @@ use crate::region::RegionBuilder;
 use maquette_interp::{argument_value, arguments};
 use maquette_ir::functional_ops::{Callee, FunctionalOp};
 use maquette_ir::fused::FusedRegion;
-use maquette_ir::graph::{Arg, Graph, ValueId};
+use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};
 use maquette_ir::kernel_def::KernelDef;
 use maquette_ir::loops::{Extent, Extents};
 use maquette_ir::sym::Expr;
 use maquette_ops::{Error, KernelBinding, Op, Tensor, Value};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
-/// The kernel of a region, from fake operands to memory of the layouts of `outs`, with its first
-/// operator, and with what a launch binds. `None` if there is no kernel for these sizes. `size` is
-/// the number that a size is in this call, and `classes` has the sizes of the graph.
+/// A region as a kernel.
+pub struct LoweredRegion {
+    /// The first operator.
+    pub op: Op,
+    /// The kernel.
+    pub def: KernelDef,
+    /// What a launch binds.
+    pub binding: KernelBinding,
+    /// The nodes that the values of operands can make fail.
+    pub failing: SmallVec<[NodeId; 1]>,
+}
+
+/// The kernel of a region, from fake operands to memory of the layouts of `outs`. `None` if there
+/// is no kernel for these sizes. `size` is the number that a size is in this call, and `classes`
+/// has the sizes of the graph.
 pub fn lower_region(
     graph: &Graph,
     region: &FusedRegion,
@@ -22,7 +35,7 @@ pub fn lower_region(
     size: &dyn Fn(Expr) -> Option<i64>,
     operands: &[Tensor],
     outs: &[Tensor],
-) -> Option<(Op, KernelDef, KernelBinding)> {
+) -> Option<LoweredRegion> {
     let mut builder = RegionBuilder::new(region.kind, region.outer, outs)?;
     let mut sizes = RegionSizes { graph, classes, size, known: FxHashMap::default() };
     let mut values: FxHashMap<ValueId, Tensor> = FxHashMap::default();
@@ -31,6 +44,7 @@ pub fn lower_region(
         builder.operand(operand.clone(), extents)?;
         values.insert(v, operand.clone());
     }
+    let mut failing: SmallVec<[NodeId; 1]> = SmallVec::new();
     for &node in &region.nodes {
         let missing = || Error::msg("a region reads a value that it does not have");
         let get = |v: ValueId| Ok(Value::Tensor(values.get(&v).cloned().ok_or_else(missing)?));
@@ -46,11 +60,13 @@ pub fn lower_region(
         let op = Op::find(graph.op_name(node)).ok()?;
         let value = |arg: Arg| argument_value(graph, arg, &get, &int);
         let args = arguments(graph, op, node, Callee::of(graph, node).args, &value).ok()?;
-        let results = builder.call(op, args, &extents)?;
+        let (results, may_fail) = builder.call(op, args, &extents)?;
+        failing.extend(may_fail.then_some(node));
         values.extend(graph.result_values(node).zip(results));
     }
     let results = region.results.iter().map(|v| values.get(v).cloned());
-    builder.finish(&results.collect::<Option<Vec<Tensor>>>()?, outs)
+    let (op, def, binding) = builder.finish(&results.collect::<Option<Vec<Tensor>>>()?, outs)?;
+    Some(LoweredRegion { op, def, binding, failing })
 }
 
 /// The sizes of a region's values. Each class of sizes is one symbol of the region.

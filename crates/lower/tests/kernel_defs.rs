@@ -6,7 +6,7 @@ use maquette_ir::graph::{Graph, ValueId};
 use maquette_ir::kernel_def::{KernelBody, KernelDef};
 use maquette_ir::program_form::ProgramForm;
 use maquette_ir::sym::Expr;
-use maquette_lower::{SizeClasses, lower_region};
+use maquette_lower::{LoweredRegion, SizeClasses, lower_region};
 use maquette_ops::{IntoDims, KernelBinding, Meta, Tensor};
 use maquette_pipeline::{PassOptions, compile};
 
@@ -49,7 +49,7 @@ fn lowered(program: &FusedProgram, symbols: &[i64]) -> Vec<(KernelDef, KernelBin
         let operands: Vec<Tensor> = region.operands.iter().map(fake).collect();
         let results: Vec<Tensor> = region.results.iter().map(fake).collect();
         let lowered = lower_region(graph, region, &classes, &value, &operands, &results);
-        let (_, kernel, binding) = lowered.unwrap();
+        let LoweredRegion { def: kernel, binding, .. } = lowered.unwrap();
         (kernel, binding)
     };
     program.regions.iter().map(kernel).collect()

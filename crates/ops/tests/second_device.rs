@@ -93,8 +93,9 @@ fn a_late_error_is_that_of_the_result_and_of_what_depends_on_it() {
     let picked = there.index_select(0, &index);
     let sum = picked.sum() + 1.0;
     let written = there.clone_tensor();
-    written.add_(&picked);
-    for t in [&picked, &sum, &written, &picked] {
+    // The call is refused if the device has found the error by now.
+    let added = written.add_(&picked);
+    for t in [&picked, &sum, &added, &picked] {
         let e = t.to_vec::<f32>().unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::Kernel(_)), "{e:?}");
         let text = e.to_string();
@@ -105,7 +106,7 @@ fn a_late_error_is_that_of_the_result_and_of_what_depends_on_it() {
     // What covers the memory ends the error.
     written.copy_(&there);
     assert_eq!(written.to_vec::<f32>().unwrap(), [1.0, 2.0]);
-    let fine = there.index_select(0, Tensor::from([1i64]).to_device(DEVICE));
+    let fine = there.index_select(0, &Tensor::from([1i64]).to_device(DEVICE));
     assert_eq!(fine.to_vec::<f32>().unwrap(), [2.0]);
 }
 

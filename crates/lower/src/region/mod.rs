@@ -102,8 +102,8 @@ impl RegionBuilder {
         }
     }
 
-    /// Adds a tensor that operators of the region read, before any call. The tensor is fake, on the
-    /// CPU, with plain sizes and a storage of its own.
+    /// Adds a tensor that operators of the region read, before any call. The tensor is fake, with
+    /// plain sizes and a storage of its own.
     ///
     /// `None` if the tensor has no elements, or other sizes than its extents say.
     pub fn operand(&mut self, tensor: Tensor, extents: Extents) -> Option<()> {
@@ -127,9 +127,9 @@ impl RegionBuilder {
     }
 
     /// Adds a call, whose tensors are operands or results of earlier calls. `extents` are those of
-    /// its results. Returns fake tensors for the results. `None` if the call cannot be a part of
-    /// the region.
-    pub fn call(&mut self, op: Op, args: Args, extents: &[Extents]) -> Option<Vec<Tensor>> {
+    /// its results. Returns fake tensors for the results, and whether the values of operands can
+    /// make the call fail. `None` if the call cannot be a part of the region.
+    pub fn call(&mut self, op: Op, args: Args, extents: &[Extents]) -> Option<(Vec<Tensor>, bool)> {
         let call = op.lowered(args).ok()?;
         self.op.get_or_insert(op);
         match &call.body {
@@ -145,7 +145,11 @@ impl RegionBuilder {
             }
             LoweredBody::Nest(nest) => self.nest(nest, &call.results, extents)?,
         }
-        Some(call.results)
+        let may_fail = match &call.body {
+            LoweredBody::Elements { expr, .. } => expr.may_fail(),
+            LoweredBody::Nest(nest) => nest.nest().may_fail(),
+        };
+        Some((call.results, may_fail))
     }
 
     /// Adds a view of the result of a call: its elements in row-major order, under other sizes.
@@ -160,7 +164,8 @@ impl RegionBuilder {
             return None;
         }
         let (source, dtype) = (source.clone(), tensor.dtype());
-        let viewed = Tensor::fake_of(Meta::contiguous(sizes.into_dims(), dtype));
+        let meta = Meta::contiguous(sizes.into_dims(), dtype).on(tensor.device());
+        let viewed = Tensor::fake_of(meta);
         self.define(viewed.clone(), extents, source)?;
         Some(viewed)
     }

@@ -30,6 +30,12 @@ use std::sync::Arc;
 
 type Tensors = SmallVec<[Tensor; 2]>;
 
+/// Where a call runs, and the operator that was called.
+struct On {
+    device: Device,
+    called: &'static Arc<str>,
+}
+
 /// Computes the outputs of a call on a device. `None` if the device has no kernel for the call, or
 /// the call would fail: nothing is written then.
 ///
@@ -44,9 +50,10 @@ pub(super) fn compute(
     args: &[Value],
 ) -> Result<Option<Outputs>> {
     let Some(args) = on_device(device, args)? else { return Ok(None) };
+    let on = On { device, called: op.shared_name() };
     match &def.lowering {
         Lowering::Pointwise(_) | Lowering::Compute(_) => {
-            let results = results(def, op, state, device, &args)?;
+            let results = results(def, op, state, &on, &args)?;
             Ok(results.map(|outs| group(state, outs.into_iter())))
         }
         Lowering::InPlace(name) => {
@@ -56,12 +63,12 @@ pub(super) fn compute(
             let is_done = match &def.lowering {
                 Lowering::Pointwise(_) => {
                     let outs = SmallVec::from_elem(target.clone(), 1);
-                    launched(op, device, &args, outs)?.is_some()
+                    launched(op, &on, &args, outs)?.is_some()
                 }
-                _ => match results(def, op, &inner, device, &args)? {
+                _ => match results(def, op, &inner, &on, &args)? {
                     Some(outs) => {
                         let out = group(&inner, outs.into_iter());
-                        copied(device, fits_into(target, out.first(), name)?, target)?
+                        copied(&on, fits_into(target, out.first(), name)?, target)?
                     }
                     None => false,
                 },
@@ -95,7 +102,7 @@ fn results(
     def: &OpDef,
     op: Op,
     state: &OpState,
-    device: Device,
+    on: &On,
     args: &[Value],
 ) -> Result<Option<Tensors>> {
     let metas = match &def.lowering {
@@ -107,7 +114,7 @@ fn results(
         _ => return Ok(None),
     };
     let outs = metas.into_iter().map(Tensor::allocate_to_fill).collect::<Result<Tensors>>()?;
-    let outs = launched(op, device, args, outs)?;
+    let outs = launched(op, on, args, outs)?;
     outs.iter().flatten().for_each(Tensor::forget_writes);
     Ok(outs)
 }
@@ -118,7 +125,7 @@ fn fake(t: &Tensor) -> Tensor {
 
 /// Launches an operator into memory on the device. A target that is exactly the view of an operand
 /// is written in place.
-fn launched(op: Op, device: Device, args: &[Value], outs: Tensors) -> Result<Option<Tensors>> {
+fn launched(op: Op, on: &On, args: &[Value], outs: Tensors) -> Result<Option<Tensors>> {
     let fakes =
         args.iter().map(|v| v.map_tensors(&mut |t| Ok(fake(t)))).collect::<Result<Args>>()?;
     let targets: Tensors = outs.iter().map(fake).collect();
@@ -134,39 +141,39 @@ fn launched(op: Op, device: Device, args: &[Value], outs: Tensors) -> Result<Opt
     };
     let mut in_place: SmallVec<[(usize, usize); 1]> = SmallVec::new();
     for j in 0..call.results().len() {
-        in_place.extend((0..call.operands().len()).filter(|k| is_target(*k, j)).map(|k| (k, j)));
+        let mut same = (0..call.operands().len()).filter(|k| is_target(*k, j));
+        in_place.extend(same.next().map(|k| (k, j)));
+        if same.next().is_some() {
+            return Ok(None);
+        }
     }
     let call = match in_place.is_empty() {
         true => Some(call),
         false => call.in_place(&in_place),
     };
     let Some(call) = call else { return Ok(None) };
-    launch(call, device, &operands, &outs.iter().collect::<Vec<_>>())?;
+    launch(call, on, &operands, &outs.iter().collect::<Vec<_>>())?;
     Ok(Some(outs))
 }
 
 /// Copies a tensor into another one of the same device. Returns whether the device has a kernel for
 /// that.
-fn copied(device: Device, from: &Tensor, to: &Tensor) -> Result<bool> {
+fn copied(on: &On, from: &Tensor, to: &Tensor) -> Result<bool> {
     let Some(call) = PreparedCall::copy(&fake(from), &fake(to)) else { return Ok(false) };
-    launch(call, device, &[from], &[to]).map(|()| true)
+    launch(call, on, &[from], &[to]).map(|()| true)
 }
 
-fn launch(
-    call: PreparedCall,
-    device: Device,
-    operands: &[&Tensor],
-    outs: &[&Tensor],
-) -> Result<()> {
+fn launch(call: PreparedCall, on: &On, operands: &[&Tensor], outs: &[&Tensor]) -> Result<()> {
     let mut addresses: SmallVec<[Address; 8]> = SmallVec::new();
     for (places, tensors) in [(call.operands(), operands), (call.results(), outs)] {
         for place in places {
             addresses.push(tensors[place.tensor].address()?.moved(place.start));
         }
     }
+    let On { device, called } = *on;
     let reports_late = opened(device)?.target().reports_late;
     let own = (reports_late && call.may_fail()).then(Arc::<FailureSlot>::default);
-    let call = call.with_line(mode::current_loc());
+    let call = call.with_origin(called.clone(), mode::current_loc());
     // SAFETY: see the module.
     unsafe { call.launch(&addresses, &[], own.as_ref()) }?;
     let mut slots: SmallVec<[LateSlot; 1]> =

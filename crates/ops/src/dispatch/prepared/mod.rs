@@ -132,10 +132,10 @@ impl PreparedCall {
         Some(PreparedCall { op, device, kernel, operands, results, own_strides, origin: None })
     }
 
-    /// The call, whose late errors name the line `loc`.
+    /// The call, whose late errors name this operator and line.
     #[must_use]
-    pub fn with_line(mut self, loc: Option<Loc>) -> PreparedCall {
-        self.origin = Some(Arc::new(Origin { op: self.op.shared_name().clone(), loc }));
+    pub fn with_origin(mut self, op: Arc<str>, loc: Option<Loc>) -> PreparedCall {
+        self.origin = Some(Arc::new(Origin { op, loc }));
         self
     }
 
@@ -185,7 +185,7 @@ impl PreparedCall {
     ///
     /// # Errors
     /// The error of the kernel. Then the results are partly written. A device that reports late
-    /// puts the error into `slot`, with the line of [`PreparedCall::with_line`]. A packed operand is
+    /// puts the error into `slot`, with the line of [`PreparedCall::with_origin`]. A packed operand is
     /// of another call.
     ///
     /// # Safety

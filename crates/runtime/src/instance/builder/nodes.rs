@@ -61,7 +61,8 @@ impl Builder<'_> {
             (&targets, arguments.template(), arguments.mutates())
             && let fakes = targets.iter().map(fake).collect::<SmallVec<[Tensor; 2]>>()
             && let Some(call) = op.prepare(args.clone(), &fakes).filter(keeps_promise)
-            && let Some((call, places)) = placed(call.with_line(loc), leaves, targets)
+            && let Some((call, places)) =
+                placed(call.with_origin(graph.called_op(node).into(), loc), leaves, targets)
         {
             if !call.is_empty() {
                 let writes = planned_buffers(self.planned, targets);

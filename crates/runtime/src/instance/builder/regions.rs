@@ -11,7 +11,7 @@ use maquette_ir::functional_ops::{FunctionalOp, List};
 use maquette_ir::fused::FusedRegion;
 use maquette_ir::graph::{Arg, ValueId};
 use maquette_ir::sym::Expr;
-use maquette_lower::lower_region;
+use maquette_lower::{LoweredRegion, lower_region};
 use maquette_ops::{PreparedCall, Result, Tensor};
 use rustc_hash::FxHashMap;
 use std::slice;
@@ -54,11 +54,12 @@ impl Builder<'_> {
         };
         let launch = |bindings: &Bindings<'_>, targets: &[TensorAt]| {
             let size = |e: Expr| bindings.eval_in(graph.symbols(), e).ok();
-            let lowered = lower_region(graph, region, classes, &size, &operands, &fakes(targets))?;
-            let (op, kernel, binding) = lowered;
-            let call = PreparedCall::of_kernel(op, planned.device, &kernel, binding)?;
-            let last = region.nodes.last().and_then(|node| graph.loc(*node));
-            let (call, places) = placed(call.with_line(last), &leaves, targets)?;
+            let LoweredRegion { op, def, binding, failing } =
+                lower_region(graph, region, classes, &size, &operands, &fakes(targets))?;
+            let call = PreparedCall::of_kernel(op, planned.device, &def, binding)?;
+            let named = failing.first().or(region.nodes.last());
+            let (name, loc) = named.map(|node| (graph.called_op(*node), graph.loc(*node)))?;
+            let (call, places) = placed(call.with_origin(name.into(), loc), &leaves, targets)?;
             let origin = match region.may_fail {
                 false => {
                     let writes = planned_buffers(planned, targets);
