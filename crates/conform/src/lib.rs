@@ -26,6 +26,8 @@ mod train;
 pub use docs::markdown;
 pub use file::{ConformError, File, RecordedFile, operator_files, parse_names};
 pub use known::KnownDifferences;
+/// How often each operator has run on the host for tensors of another device.
+pub use maquette_ops::operator::host_fallback_counts;
 pub use report::{CallReport, Failure, OperatorReport, Stage};
 pub use run::{CallResult, check_file};
 pub use train::{Recording, TrainReport, check_training};

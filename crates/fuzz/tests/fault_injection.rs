@@ -5,13 +5,15 @@
 //! --nocapture` prints how many programs each took.
 
 use maquette_check::maquette_ops::release_cached_memory;
+use maquette_device::{OpenDevice, conformance, open};
 use maquette_fuzz::chains::{self, Argument, Call, Chain, Input};
 use maquette_fuzz::oracle::{
     Family, Mode, TestProgram, Verdict, check, generate::generate, generate::generate_for,
-    gradient_modes, modes, register,
+    gradient_modes, modes, on_device, register,
 };
-use maquette_ir::DType;
 use maquette_ir::fault_injection::{self, Fault};
+use maquette_ir::{DType, Device};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -275,12 +277,55 @@ fn gradients_show_the_faults_of_derivatives() {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
+/// What the suite of drivers finds on the test device, as its first panic.
+fn found_by_the_suite(fault: Fault) -> Option<String> {
+    let device = open(Device::test(1)).unwrap();
+    let tests: [fn(&'static dyn OpenDevice); 5] = [
+        conformance::commands_keep_their_order,
+        conformance::a_block_outlives_the_commands_before_its_end,
+        conformance::expressions_are_computed_in_order,
+        conformance::the_error_of_a_kernel_is_found,
+        conformance::packed_operands_change_no_bit,
+    ];
+    tests.into_iter().find_map(|test| {
+        let run = || catch_unwind(AssertUnwindSafe(|| test(device)));
+        let panic = fault_injection::with(fault, run).0.err()?;
+        // The next test finds no fault of this one.
+        let _ = device.queue().wait(device.queue().fence());
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+    })
+}
+
+/// Mistakes of a driver are found by the suite of drivers, and others by random programs on a
+/// second device.
+#[test]
+fn the_faults_of_devices_are_found() {
+    let _alone = alone();
+    register().unwrap();
+    let modes = on_device(named(&["planned", "compiled"]), Device::test(0));
+    let modes: Vec<&dyn Mode> = modes.into_iter().map(|m| m as &dyn Mode).collect();
+    let mut missed = Vec::new();
+    for fault in Fault::ALL.iter().copied().filter(|f| part(*f) == "device") {
+        let shown =
+            found_by_the_suite(fault).or_else(|| found(fault, &modes).0.map(|(_, what)| what));
+        match &shown {
+            Some(what) => eprintln!("{fault:<50} {}", what.lines().next().unwrap_or_default()),
+            None => missed.push(fault.text()),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
 #[test]
 fn every_fault_is_found() {
     let _alone = alone();
     register().unwrap();
-    let is_searched =
-        |f: &Fault| !is_rare(*f) && part(*f) != "gradients" && !IN_CHAINS.contains(&part(*f));
+    let is_searched = |f: &Fault| {
+        !is_rare(*f)
+            && !["gradients", "device"].contains(&part(*f))
+            && !IN_CHAINS.contains(&part(*f))
+    };
     let faults: Vec<Fault> = Fault::ALL.iter().copied().filter(is_searched).collect();
     let next = AtomicUsize::new(0);
     let work = || {

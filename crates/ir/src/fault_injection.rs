@@ -124,6 +124,12 @@ faults! {
     // questions and refusals
     QuestionsAnswered = "questions: a trace answers what may differ from run to run",
     RefusedWritesPoison = "writes: a write that is refused poisons its storage",
+    // devices
+    ReadsDoNotWait = "device: a read does not wait for the commands before",
+    BlocksFreedAtOnce = "device: a block is freed before the commands that use it",
+    LateErrorsLost = "device: the late error of a kernel is lost",
+    LaunchesAfterErrors = "device: a launch after the error of its slot writes",
+    ResultsOnTheHost = "device: what ran on the host stays there",
     // compiled programs
     BuffersDieEarly = "compiled: buffers of an arena die with the step that makes them",
     OffsetsOfViewsLost = "compiled: offsets of views are lost",

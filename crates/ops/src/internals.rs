@@ -7,7 +7,7 @@
 //! module.
 
 use crate::dispatch::mode;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::library::Op;
 use crate::tensor::Tensor;
 use crate::tensor::create::opened;
@@ -88,6 +88,19 @@ pub trait StorageInternals {
     fn poison_late(&self, slots: &[LateSlot]);
     /// Ends what earlier launches left: the contents will be new.
     fn forget_late(&self);
+}
+
+/// Waits until a device has done all that it was given.
+///
+/// # Errors
+/// A command has failed.
+#[doc(hidden)]
+pub fn wait_for(device: Device) -> Result<()> {
+    if device == Device::Cpu {
+        return Ok(());
+    }
+    let queue = opened(device)?.queue();
+    queue.wait(queue.fence()).map_err(|fault| Error::of_fault(device, fault))
 }
 
 /// Whether launches on a device may fail after their call has returned.

@@ -6,12 +6,13 @@ use crate::unplanned;
 use maquette_interp::{ExecutionMode, SourceInfo, check_overrides, mutated, outside_modes};
 use maquette_ir::Device;
 use maquette_ir::buffer_plan::{Buffer, BufferPlan};
+use maquette_ir::functional_ops::Callee;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::{FusedProgram, Refusal};
-use maquette_ir::graph::{Const, Graph};
+use maquette_ir::graph::{Const, Graph, NodeId};
 use maquette_ir::program_form::{PlannedProgram, ProgramForm};
 use maquette_ops::library::generation;
-use maquette_ops::{Result, RunError, Tensor, Value};
+use maquette_ops::{Op, Result, RunError, Tensor, Value};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -175,6 +176,18 @@ impl Executable {
             Form::Planned(planned) => Some(planned),
             Form::Unplanned(_) => None,
         }
+    }
+
+    /// The calls of [`Executable::graph`] that run on copies in host memory, since their tensors are
+    /// on a device that has no kernel for the operator.
+    pub fn on_host(&self) -> Vec<NodeId> {
+        let graph = self.graph();
+        let falls_back = |node: &NodeId| {
+            let device = graph.result_values(*node).find_map(|v| graph.tensor_type(v));
+            let op = Op::find(Callee::of(graph, *node).op);
+            device.zip(op.ok()).is_some_and(|(ty, op)| op.falls_back_to_host(ty.device))
+        };
+        graph.nodes().filter(falls_back).collect()
     }
 
     /// The regions of operators that one kernel computes, if there are any.

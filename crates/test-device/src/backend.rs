@@ -5,6 +5,7 @@ use crate::queue::Commands;
 use maquette_device::{
     Address, Backend, Binding, Computation, Failing, Fault, Kernel, Launch, PackKey, PackedOperand,
 };
+use maquette_ir::fault_injection::{Fault as Mistake, fault_injected};
 use maquette_kernels::host_backend;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -82,6 +83,8 @@ impl Launch for TestLaunch {
         if let Some((slot, _)) = &slot {
             slot.begin();
         }
+        let is_lost = fault_injected(Mistake::LateErrorsLost);
+        let writes_anyway = fault_injected(Mistake::LaunchesAfterErrors);
         let run = move |found: Result<Vec<Address>, Fault>| {
             let run = |addresses: Vec<Address>| {
                 // SAFETY: the elements are in live blocks; the caller of `enqueue` promises the
@@ -89,13 +92,14 @@ impl Launch for TestLaunch {
                 unsafe { host.enqueue(&addresses, &packed, None) }
             };
             let Some((slot, origin)) = slot else { return found.and_then(run) };
-            if slot.fault().is_some() {
+            if slot.fault().is_some() && !writes_anyway {
                 slot.end(Ok(()));
                 return Ok(());
             }
             match found.and_then(run) {
                 Err(Fault::Kernel { error, .. }) => {
-                    slot.end(Err(Fault::Kernel { error, origin }));
+                    let fault = Fault::Kernel { error, origin };
+                    slot.end(if is_lost { Ok(()) } else { Err(fault) });
                     Ok(())
                 }
                 result => {

@@ -6,6 +6,7 @@
 
 use crate::Blocks;
 use maquette_device::{Address, Contents, Elements, Fault, Fence, Memory, OutOfMemory, Queue};
+use maquette_ir::fault_injection::{Fault as Mistake, fault_injected};
 use maquette_kernels::host_queue;
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -122,6 +123,11 @@ impl Memory for Commands {
     }
 
     unsafe fn free(&self, at: Address, len: usize) {
+        if fault_injected(Mistake::BlocksFreedAtOnce) {
+            // The queue reports what the commands before find.
+            let _ = lock(&self.shared.blocks).free(at, len);
+            return;
+        }
         // If the thread has ended, the process ends.
         let _ = self.send(move |blocks| lock(blocks).free(at, len));
     }
@@ -169,6 +175,11 @@ impl Queue for Commands {
     }
 
     unsafe fn download(&self, from: Address, to: &mut [u8]) -> Result<(), Fault> {
+        if fault_injected(Mistake::ReadsDoNotWait) && !to.is_empty() {
+            let from = lock(&self.shared.blocks).find("download", from, to.len())?;
+            // SAFETY: the bytes are in a live block.
+            return unsafe { host_queue().download(from, to) };
+        }
         let (target, len) = (Address::of_host(std::ptr::NonNull::from(&mut *to).cast()), to.len());
         let fence = self.send(move |blocks| {
             if len == 0 {

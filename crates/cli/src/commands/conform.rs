@@ -6,7 +6,7 @@ use crate::output::Output;
 use maquette::prelude::*;
 use maquette_conform::{
     ConformError, KnownDifferences, OperatorReport, RecordedFile, Recording, Stage, TrainReport,
-    check_file, check_training, markdown, operator_files, parse_names,
+    check_file, check_training, host_fallback_counts, markdown, operator_files, parse_names,
 };
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -103,6 +103,11 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
         reading(path, "write", std::fs::write(path, markdown(&reports)))?;
     }
     differences.print(out)?;
+    if options.device != Device::Cpu {
+        let counts = host_fallback_counts();
+        let calls: u64 = counts.values().sum();
+        writeln!(out, "{calls} calls of {} operators ran on the host", counts.len())?;
+    }
     let passed: usize = reports.iter().map(OperatorReport::passed).sum();
     let agreeing = trainings.iter().filter(|agrees| **agrees).count();
     let (passed, failed) = (passed + agreeing, differences.unknown + trainings.len() - agreeing);

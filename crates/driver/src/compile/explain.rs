@@ -54,6 +54,9 @@ pub struct ProgramExplanation {
     pub not_fused: Vec<(String, String, NoFusionReason)>,
     /// For how many layouts of the inputs it runs without fusion, because there is no such kernel.
     pub unfused_layouts: usize,
+    /// The calls that run on copies in host memory, since the device of their tensors has no kernel
+    /// for the operator.
+    pub on_host: Vec<String>,
     /// The composites that are not decomposed, with the reasons.
     pub composites: Vec<String>,
     /// Its graph, decomposed, from which all else is made.
@@ -92,6 +95,14 @@ impl ProgramExplanation {
                 edges.map(|r| (name(r.producer), name(r.consumer), r.reason)).collect()
             },
             unfused_layouts: executable.unfused_instances(),
+            on_host: {
+                let (graph, nodes) = (executable.graph(), executable.on_host());
+                let line = |node| match graph.loc(node) {
+                    Some(loc) => format!("{} at {loc}", graph.called_op(node)),
+                    None => graph.called_op(node).to_owned(),
+                };
+                nodes.into_iter().map(line).collect()
+            },
             composites: program
                 .kept
                 .iter()
@@ -142,6 +153,7 @@ impl fmt::Display for ProgramExplanation {
             text.lines().try_for_each(|line| write!(f, "\n  fast math: {line}"))?;
         }
         self.fused.iter().try_for_each(|region| write!(f, "\n  one kernel: {region}"))?;
+        self.on_host.iter().try_for_each(|call| write!(f, "\n  on the host: {call}"))?;
         let mut reasons: Vec<(NoFusionReason, usize)> = Vec::new();
         for (_, _, reason) in &self.not_fused {
             match reasons.iter_mut().find(|(known, _)| known == reason) {

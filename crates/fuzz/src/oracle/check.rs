@@ -324,6 +324,7 @@ fn compare_outcomes(
             let comparison = Comparison {
                 layouts: mode.shares_as_eager(),
                 nans: program.family == Family::Programs && mode.keeps_nans(program),
+                device: mode.device(),
             };
             e.difference(f, comparison).map_or_else(mismatch, |()| Verdict::Agree)
         }

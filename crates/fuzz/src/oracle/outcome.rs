@@ -4,7 +4,7 @@ use super::library::{self, LoggedCall};
 use super::mode::{RunResult, WriteCount};
 use super::program::RunInputs;
 use maquette_check::values::{are_same_elements, compare_metadata, element_bytes, flatten, show};
-use maquette_ir::DType;
+use maquette_ir::{DType, Device};
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Result, Tensor, Value};
 
@@ -46,10 +46,13 @@ pub(crate) struct Comparison {
     pub(crate) layouts: bool,
     /// The bits of NaNs. Which of two NaNs a product has depends on its kernel.
     pub(crate) nans: bool,
+    /// The device on which outputs must be.
+    pub(crate) device: Device,
 }
 
 impl Comparison {
-    pub(crate) const ALL: Comparison = Comparison { layouts: true, nans: true };
+    pub(crate) const ALL: Comparison =
+        Comparison { layouts: true, nans: true, device: Device::Cpu };
 }
 
 fn dense(t: &Tensor) -> Tensor {
@@ -118,6 +121,10 @@ impl Outcome {
         }
         for (i, (e, f)) in self.outputs.iter().zip(&found.outputs).enumerate() {
             match (&e.value, &f.value) {
+                (Value::Tensor(_), Value::Tensor(b)) if b.device() != by.device => {
+                    let (found, expected) = (b.device(), by.device);
+                    return Err(format!("output {i} is on {found} instead of {expected}"));
+                }
                 (Value::Tensor(a), Value::Tensor(b)) => {
                     let (a, b) =
                         if by.layouts { (a.clone(), b.clone()) } else { (dense(a), dense(b)) };

@@ -10,11 +10,14 @@ use crate::dispatch::device::{device_of, with_default_device};
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{CallError, Result};
 use crate::library::{KernelFn, Op, OpState};
+use crate::operator::lowering::How;
+use crate::operator::{Lowering, OpDef};
 use crate::random;
 use crate::scoped_cell::with_value;
 use crate::tensor::Tensor;
 use crate::tensor::create::opened;
 use crate::tensor::meta::Meta;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::{DType, Device, Loc};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -87,6 +90,39 @@ pub(crate) fn device_of_results(state: &OpState, args: &[Value]) -> Result<Devic
     Ok(device)
 }
 
+impl Op {
+    /// Whether calls with tensors on a device run on copies in host memory, as far as that follows
+    /// from the operator alone.
+    #[doc(hidden)]
+    pub fn falls_back_to_host(self, device: Device) -> bool {
+        if matches!(device, Device::Cpu | Device::Meta) {
+            return false;
+        }
+        let Ok(state) = self.state() else { return false };
+        match state.plain_builtin() {
+            Some(def) => def.falls_back_to_host(&state),
+            None => state.kernel(device.kind()).is_none() && runs_host_kernels(device),
+        }
+    }
+}
+
+impl OpDef {
+    fn falls_back_to_host(&self, state: &OpState) -> bool {
+        match &self.lowering {
+            Lowering::Compute(c) => matches!(c.how, How::Host(_) | How::Kernel(_)),
+            Lowering::InPlace(_) => state
+                .functional_variant()
+                .is_ok_and(|(op, def)| op.state().is_ok_and(|of| def.falls_back_to_host(&of))),
+            Lowering::Dynamic { .. } => true,
+            Lowering::Pointwise(_)
+            | Lowering::View(_)
+            | Lowering::Composite(_)
+            | Lowering::RandomComposite(_)
+            | Lowering::UnannotatedComposite { .. } => false,
+        }
+    }
+}
+
 /// Whether the kernels that users register for the CPU serve a device, too.
 pub(crate) fn runs_host_kernels(device: Device) -> bool {
     opened(device).is_ok_and(|device| device.target().runs_host_kernels)
@@ -157,7 +193,7 @@ pub(crate) fn on_host(
             return in_original(original, copy, t);
         }
         let is_given = args.iter().flat_map(Value::tensors).any(|arg| arg.has_storage_of(t));
-        if is_given || device == Device::Cpu {
+        if is_given || device == Device::Cpu || fault_injected(Fault::ResultsOnTheHost) {
             return Ok(t.clone());
         }
         let results = outputs.iter().flat_map(Value::tensors);

@@ -45,7 +45,11 @@ pub(super) fn described(planned: &Planned, segment: &Segment, step: usize) -> Op
         }
         Step::Adopt { .. } | Step::Free(_) | Step::Fail(_) => return None,
     };
-    let is_call = matches!(segment.steps.get(step), Some(Step::Call(_)));
+    let of_step = match segment.steps.get(step)? {
+        Step::Call(call) if call.op.falls_back_to_host(planned.device) => KernelKind::OnHost,
+        Step::Call(_) => KernelKind::Call,
+        _ => KernelKind::Operator,
+    };
     let graph = &planned.program.graph;
     let name = |v: ValueId| graph.value_name(v).to_string().trim_start_matches('%').to_owned();
     let (kind, operators, value) = match planned.plan.steps.get(*segment.plan_steps.get(step)?)? {
@@ -57,10 +61,7 @@ pub(super) fn described(planned: &Planned, segment: &Segment, step: usize) -> Op
                     let operators = operators(&fused.original.graph, &region.nodes);
                     (KernelKind::Fused(kind), operators, value)
                 }
-                _ => {
-                    let kind = if is_call { KernelKind::Call } else { KernelKind::Operator };
-                    (kind, operators(graph, &[*node]), value)
-                }
+                _ => (of_step, operators(graph, &[*node]), value),
             }
         }
         PlanStep::Copy { value, .. } => {

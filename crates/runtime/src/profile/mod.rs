@@ -120,6 +120,8 @@ pub enum KernelKind {
     Fused(FusionKind),
     /// A custom operator, or one that runs through the dispatcher.
     Call,
+    /// An operator that runs on copies in host memory, since the device has no kernel for it.
+    OnHost,
     /// A copy that the buffer plan demands.
     Copy,
 }

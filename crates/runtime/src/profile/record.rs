@@ -6,7 +6,10 @@ use crate::instance::Segment;
 use crate::peaks::Peaks;
 use crate::planned::Planned;
 use crate::run::StepObserver;
+use maquette_ir::Device;
 use maquette_kernels::num_threads;
+use maquette_ops::Result;
+use maquette_ops::internals::wait_for;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +31,8 @@ pub(super) struct Recorder {
     segments: FxHashMap<u64, StepKernels>,
     /// The segment that runs.
     current: StepKernels,
+    /// The device on which the steps run.
+    device: Device,
     begin: Instant,
     last: Instant,
     /// The launches of this run.
@@ -57,6 +62,7 @@ impl Recorder {
             fastest: None,
             segments: FxHashMap::default(),
             current: Arc::new([]),
+            device: Device::Cpu,
             begin: now,
             last: now,
             launches: Vec::new(),
@@ -120,12 +126,14 @@ impl StepObserver for Recorder {
             (0..segment.steps.len()).map(number).collect()
         });
         self.current = steps.clone();
+        self.device = planned.device;
         self.launches.reserve(segment.steps.len());
         self.reads += 1;
         self.last = Instant::now();
     }
 
-    fn end_step(&mut self, step: usize) {
+    fn end_step(&mut self, step: usize) -> Result<()> {
+        wait_for(self.device)?;
         let now = Instant::now();
         if let Some(&Some(kernel)) = self.current.get(step) {
             let start = self.last.saturating_duration_since(self.begin);
@@ -134,5 +142,6 @@ impl StepObserver for Recorder {
         }
         self.reads += 1;
         self.last = now;
+        Ok(())
     }
 }

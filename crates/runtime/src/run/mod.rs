@@ -66,7 +66,10 @@ pub(crate) trait StepObserver {
     /// Called before the first step of a segment.
     fn begin_segment(&mut self, planned: &Planned, segment: &Segment);
     /// Called after a step, by its position in the segment.
-    fn end_step(&mut self, step: usize);
+    ///
+    /// # Errors
+    /// The observer waits for the device, and a command has failed.
+    fn end_step(&mut self, step: usize) -> Result<()>;
 }
 
 impl StepObserver for () {
@@ -74,7 +77,9 @@ impl StepObserver for () {
     fn begin_segment(&mut self, _: &Planned, _: &Segment) {}
 
     #[inline(always)]
-    fn end_step(&mut self, _: usize) {}
+    fn end_step(&mut self, _: usize) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Runs an instance on inputs of its layouts. Returns the program's outputs; none of them if the
@@ -110,7 +115,7 @@ pub(crate) fn run_instance(
         observer.begin_segment(planned, &segment);
         for (index, step) in segment.steps.iter().enumerate() {
             run.step(&segment, step)?;
-            observer.end_step(index);
+            observer.end_step(index)?;
         }
         match &segment.end {
             End::Return(returns) => {
