@@ -139,6 +139,33 @@ fn code_lines(name: &str) -> Vec<(String, usize, String)> {
     lines
 }
 
+/// The files that may tell kinds of devices apart: drivers, and the registry of operators, which
+/// has a key for each kind. Everything else asks a target.
+const KNOW_KINDS: [&str; 5] = [
+    "kernels/src/driver/mod.rs",
+    "ops/src/library/key.rs",
+    "ops/src/library/registrations.rs",
+    "ops/src/library/state.rs",
+    "test-device/src/lib.rs",
+];
+
+#[test]
+fn only_drivers_and_the_registry_tell_kinds_of_devices_apart() {
+    let names_kind = |line: &str| {
+        line.match_indices("DeviceKind::").any(|(at, found)| {
+            let rest = &line[at + found.len()..];
+            let name: String = rest.chars().take_while(|c| c.is_alphanumeric()).collect();
+            // A constant has no lower-case letter.
+            name.starts_with(char::is_uppercase) && name.chars().any(char::is_lowercase)
+        })
+    };
+    let above_ir = libraries().into_iter().filter(|name| name != "ir");
+    let found = above_ir.flat_map(|name| code_lines(&name)).filter(|(_, _, l)| names_kind(l));
+    let mut files: Vec<String> = found.map(|(file, ..)| file).collect();
+    files.dedup();
+    assert_eq!(files, KNOW_KINDS);
+}
+
 /// The lines that contain a text, as `file:line: code`.
 fn lines_with<'a>(name: &str, text: &'a str) -> impl Iterator<Item = String> + 'a {
     let lines = code_lines(name).into_iter().filter(move |(_, _, line)| line.contains(text));

@@ -103,6 +103,16 @@ impl Device {
     pub const fn index(self) -> u16 {
         self.index
     }
+
+    /// The device as Rust source, for the text of an error.
+    pub fn source_text(self) -> String {
+        match self.kind {
+            DeviceKind::Cpu => "Device::Cpu".to_owned(),
+            DeviceKind::Meta => "Device::Meta".to_owned(),
+            DeviceKind::Cuda => format!("Device::cuda({})", self.index),
+            kind => format!("Device::new(DeviceKind::{kind:?}, {})", self.index),
+        }
+    }
 }
 
 impl fmt::Display for Device {

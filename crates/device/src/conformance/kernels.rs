@@ -204,7 +204,7 @@ pub fn the_error_of_a_kernel_is_found(device: &'static dyn OpenDevice) {
     let x = uploaded(device, &floats([1.0, 2.0, 3.0, 4.0]));
     let (good, bad) = (uploaded(device, &integers([3, 0])), uploaded(device, &integers([0, 4])));
     let picked = uploaded(device, &floats([8.0, 9.0]));
-    let origin = Arc::new(Origin { op: "aten::gather".into(), loc: None });
+    let origin = Arc::new(Origin { op: "suite::gather".into(), loc: None });
     let slot = Arc::<FailureSlot>::default();
     let enqueue = |launch: &dyn Launch, blocks: &[&Block], slot: &Arc<FailureSlot>| {
         let addresses: Vec<Address> = blocks.iter().map(|block| block.at()).collect();

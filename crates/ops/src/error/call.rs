@@ -149,7 +149,7 @@ pub enum CallError {
     /// The operands are on different devices.
     #[error(
         "arguments are on different devices: `{first_arg}` on {first}, `{second_arg}` on {second}; \
-            copy one to the other's device, as in `{second_arg}.to_device({})`", device_code(*.first)
+            copy one to the other's device, as in `{second_arg}.to_device({})`", .first.source_text()
     )]
     MixedDevices {
         /// An argument.
@@ -261,16 +261,6 @@ pub enum CallError {
 fn undefined(registered: &[String]) -> Option<String> {
     let list = registered.join(", ");
     (!registered.is_empty()).then(|| format!("; it has registrations, but no definition: {list}"))
-}
-
-/// The device as Rust source.
-fn device_code(device: Device) -> String {
-    match device.kind() {
-        DeviceKind::Cpu => "Device::Cpu".to_owned(),
-        DeviceKind::Meta => "Device::Meta".to_owned(),
-        DeviceKind::Cuda => format!("Device::cuda({})", device.index()),
-        kind => format!("Device::new(DeviceKind::{kind:?}, {})", device.index()),
-    }
 }
 
 /// The hint to link the crate that may define a missing custom operator. Builtin operators are

@@ -12,30 +12,34 @@ use crate::dispatch::{failures, fake, for_caller, poison_in};
 use crate::error::{FakeError, Result};
 use crate::library::{KernelFn, Op, OpState, Tag};
 use crate::mode;
+use crate::tensor::Tensor;
 use crate::tensor::overlap::may_self_overlap;
-use maquette_ir::{Device, DeviceKind, Loc};
+use maquette_ir::{Device, Loc};
 use std::sync::Arc;
 
-/// A call of a custom operator on the CPU, for arguments of given kinds and layouts. What
-/// depends on these alone is done before.
+/// A call of a custom operator, for arguments of given kinds and layouts. What depends on these
+/// alone is done before.
 pub struct PreparedKernel {
     op: Op,
+    device: Device,
     state: Arc<OpState>,
     kernel: KernelFn,
 }
 
 impl Op {
     /// Prepares calls with arguments of these kinds and layouts, and coerces them. Tensors are
-    /// fake, on the CPU, with plain sizes and a storage of their own each.
+    /// fake, on one device, with plain sizes and a storage of their own each.
     ///
     /// `None` if calls have to go through the dispatcher: the operator is builtin, has no kernel
-    /// for the CPU, or returns a view of an argument that it does not mutate; the arguments do not
+    /// for the device, or returns a view of an argument that it does not mutate; the arguments do not
     /// fit it; or a mutated one overlaps itself.
     #[track_caller]
     pub fn prepare_kernel(self, args: &mut Args) -> Option<PreparedKernel> {
         crate::library::ask_registrations(Loc::caller());
         let state = self.shared_state().ok()?;
-        let kernel = state.kernel(DeviceKind::Cpu)?.clone();
+        let first = args.iter().flat_map(Value::tensors).next();
+        let device = first.map_or(Device::Cpu, Tensor::device);
+        let kernel = state.kernel(device.kind())?.clone();
         let facts = &state.facts;
         if state.builtin.is_some()
             || facts.tags.contains(Tag::Out)
@@ -49,12 +53,12 @@ impl Op {
             let mut tensors = v.tensors();
             tensors.any(|t| t.meta().concrete().is_none_or(|at| may_self_overlap(&at)))
         };
-        if args.iter().flat_map(Value::tensors).any(|t| t.device() != Device::Cpu)
+        if args.iter().flat_map(Value::tensors).any(|t| t.device() != device)
             || facts.mutated.iter().filter_map(|i| args.get(usize::from(*i))).any(overlaps)
         {
             return None;
         }
-        Some(PreparedKernel { op: self, state, kernel })
+        Some(PreparedKernel { op: self, device, state, kernel })
     }
 }
 
@@ -69,11 +73,11 @@ impl PreparedKernel {
         if let Some(e) = args.iter().find_map(poison_in) {
             return Err(failures::failed(e));
         }
-        let PreparedKernel { op, state, kernel } = self;
+        let PreparedKernel { op, device, state, kernel } = self;
         let loc = mode::user_loc().unwrap_or(loc);
         let called = match fake::is_running() && mode::user_loc().is_none() {
             true => Err(FakeError::RealKernel.into()),
-            false => without_overlap(*op, state, (kernel, Device::Cpu), args, &[], outputs, loc),
+            false => without_overlap(*op, state, (kernel, *device), args, &[], outputs, loc),
         };
         called.map_err(|e| failures::failed(for_caller(e, *op, loc)))
     }
