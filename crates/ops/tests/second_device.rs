@@ -34,6 +34,9 @@ fn a_tensor_goes_there_and_back() {
     same(&columns.to_device(DEVICE), &columns);
     let back = there.to_device(Device::Cpu);
     assert_eq!(back.read::<f32>().unwrap().as_slice(), Some(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0][..]));
+    let number = there.select(0, 0).select(0, 1);
+    assert_eq!(number.to_device(Device::Cpu).item::<f32>().unwrap(), 2.0);
+    assert_eq!(number.to_device(Device::test(1)).item::<f32>().unwrap(), 2.0);
     let other = there.to_device(Device::test(1));
     assert_eq!(other.device(), Device::test(1));
     assert_eq!(other.to_vec::<f32>().unwrap(), x.to_vec::<f32>().unwrap());

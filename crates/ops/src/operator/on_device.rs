@@ -84,10 +84,10 @@ pub(super) fn compute(
 }
 
 /// The arguments, with numbers of the host copied to the device. `None` if another tensor is
-/// elsewhere.
+/// elsewhere, as in a copy to the host.
 fn on_device(device: Device, args: &[Value]) -> Result<Option<Args>> {
-    let elsewhere = |t: &&Tensor| t.device() != device;
-    if args.iter().flat_map(Value::tensors).filter(elsewhere).any(|t| t.dim() != 0) {
+    let fits = |t: &Tensor| t.device() == device || t.dim() == 0 && t.is_on_host();
+    if !args.iter().flat_map(Value::tensors).all(fits) {
         return Ok(None);
     }
     let mut copy = |t: &Tensor| match t.device() == device {
