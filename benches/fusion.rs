@@ -7,7 +7,7 @@ use maquette::pipeline::{
     Pass, PassOptions, PlannedProgram, ProgramForm, compile, compile_planned,
 };
 use maquette::prelude::*;
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ops::Value;
 use maquette_runtime::Executable;
 use std::time::{Duration, Instant};

@@ -21,3 +21,4 @@
 /// ```
 pub use maquette_interp::Interpreter;
 pub use maquette_interp::*;
+pub use maquette_invoke::*;

@@ -2,7 +2,8 @@
 //! the functional variant of an operator that mutates, nor a part of a composite.
 
 use maquette_driver::{ExportOptions, compile};
-use maquette_interp::{Interpreter, SourceInfo};
+use maquette_interp::Interpreter;
+use maquette_invoke::SourceInfo;
 use maquette_ops::func::value_and_grad;
 use maquette_ops::library::Facts;
 use maquette_ops::module::{Module, Slot};

@@ -3,7 +3,8 @@
 //! everyone's.
 
 use maquette_driver::{ExportOptions, compile};
-use maquette_interp::{Interpreter, SourceInfo};
+use maquette_interp::Interpreter;
+use maquette_invoke::SourceInfo;
 use maquette_ir::Device;
 use maquette_ir::program_form::ProgramForm;
 use maquette_ir::sym::SymInt;

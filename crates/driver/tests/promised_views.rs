@@ -2,7 +2,8 @@
 //! promise of the fake kernel.
 
 use maquette_driver::{ExportOptions, compile};
-use maquette_interp::{Interpreter, SourceInfo};
+use maquette_interp::Interpreter;
+use maquette_invoke::SourceInfo;
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::program_form::ProgramForm;
 use maquette_ir::{DType, Device};

@@ -5,7 +5,8 @@ mod common;
 
 use common::{Over, arange, over};
 use maquette_driver::{ExportOptions, compile};
-use maquette_interp::{Interpreter, SourceInfo};
+use maquette_interp::Interpreter;
+use maquette_invoke::SourceInfo;
 use maquette_ir::graph::Graph;
 use maquette_ir::{DType, Device};
 use maquette_ops::autograd::{AutogradCtx, custom_vjp, enable_grad, no_grad};

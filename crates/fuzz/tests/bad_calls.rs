@@ -4,7 +4,7 @@
 
 use maquette_fuzz::oracle::Rng;
 use maquette_fuzz::random_calls::{Changes, MANY, Recipe, Recorded};
-use maquette_interp::metadata_check::{ExpectedMeta, NumberCheck, check_metadata};
+use maquette_invoke::metadata_check::{ExpectedMeta, NumberCheck, check_metadata};
 use maquette_ir::sym::{Scope, SymInt};
 use maquette_ir::{DType, Loc};
 use maquette_ops::library::all;

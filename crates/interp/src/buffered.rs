@@ -4,11 +4,11 @@
 //! written element is counted by the rules of `ir::copy_cost`, so that tests can compare a run with
 //! the plan's prediction and with eager execution.
 
-use crate::copies::copy_overlapping;
-use crate::external_tensors::ExternalTensors;
-use crate::frame::{Callable, Frame, Semantics};
-use crate::node_call::replace_mutated;
-use crate::source_info::SourceInfo;
+use crate::frame::{Frame, Semantics};
+use maquette_invoke::{
+    Callable, ConcreteLayout, ExternalTensors, SourceInfo, concrete_layout, copy_overlapping,
+    extent, replace_mutated, too_large, wrong_graph,
+};
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest, Step};
 use maquette_ir::copy_cost::{Traffic, WriteModel};
 use maquette_ir::functional_ops;
@@ -19,7 +19,7 @@ use maquette_ir::view::ViewSpec;
 use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::library::Facts;
 use maquette_ops::{
-    AccessError, Error, ErrorKind, Result, RunError, Tensor, Value, call_writes, concrete_numel,
+    AccessError, ErrorKind, Result, RunError, Tensor, Value, call_writes, concrete_numel,
     contiguous_copy_writes, copy_writes, mode,
 };
 use rustc_hash::FxHashSet;
@@ -47,48 +47,6 @@ pub(crate) fn run(
     let mut frame = Frame::new(&program.graph, source_info, semantics);
     frame.bind_inputs(external.graph_inputs(), external.consts())?;
     BufferedFrame::new(frame, plan).run()
-}
-
-/// Offset, sizes and strides, in elements.
-pub type ConcreteLayout = (i64, SmallVec<[i64; 4]>, SmallVec<[i64; 4]>);
-
-/// The offset, sizes and strides of a view in one run. `eval` gives the value of an expression.
-///
-/// # Errors
-/// The error of `eval`.
-pub fn concrete_layout(
-    spec: &ViewSpec,
-    eval: &dyn Fn(Expr) -> Result<i64>,
-) -> Result<ConcreteLayout> {
-    let sizes = spec.dims().iter().map(|d| eval(d.size)).collect::<Result<_>>()?;
-    let strides = spec.dims().iter().map(|d| eval(d.stride)).collect::<Result<_>>()?;
-    let mut layout: ConcreteLayout = (eval(spec.offset())?, sizes, strides);
-    let (offset, sizes, strides) = &mut layout;
-    if sizes.contains(&0) {
-        // The offset of an empty view may be outside the buffer, which is then also empty. No run
-        // checks the strides that the graph declares for it.
-        *offset = 0;
-        strides.iter_mut().for_each(|stride| *stride = (*stride).max(0));
-    }
-    Ok(layout)
-}
-
-/// The number of elements from the first of a memory to the last of a layout in it;
-/// `None` if it is beyond `i64`.
-pub fn extent(offset: i64, sizes: &[i64], strides: &[i64]) -> Option<i64> {
-    if sizes.contains(&0) {
-        return Some(0);
-    }
-    let mut steps = sizes.iter().zip(strides);
-    steps.try_fold(offset.checked_add(1)?, |end, (n, s)| {
-        end.checked_add(n.checked_sub(1)?.checked_mul(*s)?)
-    })
-}
-
-/// The error of a layout beyond `i64`.
-#[cold]
-pub fn too_large() -> Error {
-    Error::msg("a tensor of the program is larger than memory")
 }
 
 /// The state of a run in planned memory.
@@ -370,9 +328,4 @@ fn planned_arg(
         }
         other => frame.value(other),
     }
-}
-
-/// The error of a plan whose parts do not fit its graph.
-pub fn wrong_graph() -> Error {
-    Error::msg("the plan belongs to another graph")
 }

@@ -14,9 +14,8 @@
 //! condition is open.
 
 use crate::fake_values::FakeValues;
-use crate::frame::{in_window, match_results};
-use crate::metadata_check::{ExpectedMeta, LayoutPromise, NumberCheck, check_metadata};
-use crate::source_info::SourceInfo;
+use maquette_invoke::metadata_check::{ExpectedMeta, LayoutPromise, NumberCheck, check_metadata};
+use maquette_invoke::{SourceInfo, in_window, match_results};
 use maquette_ir::functional_ops::{Callee, is_functional_op};
 use maquette_ir::graph::{Graph, NodeId, Stmt, TensorType, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymInt, SymbolId};

@@ -1,6 +1,6 @@
 //! Fake values of the types that a graph declares, for code that runs fake kernels on its nodes.
 
-use crate::frame::{argument_value, arguments};
+use maquette_invoke::{argument_value, arguments};
 use maquette_ir::graph::{Arg, Graph, NodeId, TensorType, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, Scope, ScopeData, SymInt, SymbolId};
 use maquette_ops::{Args, Meta, Op, Result, Tensor, Value};

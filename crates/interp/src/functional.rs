@@ -4,10 +4,11 @@
 //! gets operands with the strides of their types, so that it computes the same bits as in the
 //! original program. All other operators get whatever strides the run has produced.
 
-use crate::copies::copy_for_write;
-use crate::frame::{Callable, Frame, ResultRules, Semantics};
-use crate::metadata_check::LayoutPromise;
-use crate::node_call::{NodeResults, NodeReturns, replace_mutated};
+use crate::frame::{Frame, Semantics};
+use maquette_invoke::metadata_check::LayoutPromise;
+use maquette_invoke::{
+    Callable, NodeResults, NodeReturns, ResultRules, copy_for_write, replace_mutated,
+};
 use maquette_ir::graph::{Arg, NodeId};
 use maquette_ops::{Args, Op, Result, Value};
 use smallvec::SmallVec;

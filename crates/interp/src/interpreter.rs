@@ -1,18 +1,13 @@
 //! The entry point of the crate: executes a program in one of its modes.
 
 use crate::calling_convention;
-use crate::external_tensors::ExternalTensors;
 use crate::frame::{Frame, Semantics};
-use crate::overrides::check_overrides;
-use crate::source_info::SourceInfo;
+use maquette_invoke::{ExternalTensors, SourceInfo, check_overrides, outside_modes};
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::functional_program::{ExecutionMode, ExternalTensor};
 use maquette_ir::graph::{Def, Graph, StrId, ValueId};
-use maquette_ops::internals;
 use maquette_ops::library::Facts;
-use maquette_ops::{
-    Error, Op, Result, RunBorrow, RunError, TraceError, Value, autocast_dtype, mode,
-};
+use maquette_ops::{Op, Result, RunBorrow, Value};
 use rustc_hash::FxHashSet;
 
 /// Executes a program, operator by operator.
@@ -95,25 +90,6 @@ impl<'a> Interpreter<'a> {
         results.iter_mut().for_each(|v| borrow.restore(v));
         Ok(Execution { results, traffic })
     }
-}
-
-/// Runs a graph, outside of the modes of this thread. A graph does not depend on them: what they
-/// would change is in its nodes.
-///
-/// # Errors
-/// The error of the run; one without a line gets that of `source_info`. A trace is running on this
-/// thread, or `autocast` is.
-pub fn outside_modes<R>(
-    source_info: &SourceInfo<'_>,
-    run: impl FnOnce() -> Result<R>,
-) -> Result<R> {
-    if mode::is_active() {
-        return Err(mode::failed(Error::from(TraceError::Run).at(source_info.call_site)));
-    }
-    if autocast_dtype().is_some() {
-        return Err(Error::from(RunError::Autocast).at(source_info.call_site));
-    }
-    internals::without_modes(run).map_err(|e| source_info.locate(e))
 }
 
 /// Runs an original graph. The run borrows all external tensors from its start to its end.

@@ -25,43 +25,24 @@
 //!
 //! `frame` holds the values of one run. `functional` and `buffered` execute the nodes of functional
 //! graphs in new and in planned memory. `calling_convention` writes mutations back and builds
-//! outputs. `bindings` binds symbols and checks metadata. `copies` makes copies with given strides.
+//! outputs. What the compiled runtime needs, too, is in `maquette-invoke`: bindings of symbols,
+//! checks of metadata, arguments, results and outputs.
 //!
 //! **Architecture invariant:** this crate runs functional graphs and buffer plans by their
 //! definitions in `ir`. It knows none of the passes that make them.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
-mod bindings;
 mod buffered;
 mod calling_convention;
-mod captured;
 mod check_calls;
-mod copies;
-mod external_tensors;
 mod fake_values;
 mod frame;
 mod functional;
 mod interpreter;
-pub mod metadata_check;
-mod node_call;
-mod overrides;
-mod source_info;
 
-pub use bindings::{Bindings, SymbolValues, bound_number, input_symbols};
-pub use buffered::{ConcreteLayout, concrete_layout, extent, too_large, wrong_graph};
-pub use calling_convention::{OutputBuilder, mutated};
-pub use captured::Captured;
 pub use check_calls::check_calls;
-pub use copies::with_strides;
-pub use external_tensors::ExternalTensors;
 pub use fake_values::FakeValues;
-pub use frame::{
-    Callable, PendingCheck, ResultRules, argument_value, arguments, in_window, match_results,
-};
-pub use interpreter::{Execution, Interpreter, outside_modes};
+pub use interpreter::{Execution, Interpreter};
 pub use maquette_ir::copy_cost::Traffic;
 pub use maquette_ir::functional_program::ExecutionMode;
-pub use node_call::{NodeResults, NodeReturns, replace_mutated};
-pub use overrides::check_overrides;
-pub use source_info::SourceInfo;

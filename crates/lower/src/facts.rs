@@ -10,7 +10,7 @@
 use crate::class::class_of;
 use crate::samples::samples;
 use crate::{LoweredRegion, SizeClasses, lower_region};
-use maquette_interp::{argument_value, arguments};
+use maquette_invoke::{argument_value, arguments};
 use maquette_ir::Device;
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::fused::{FusedRegion, Fusible, FusionClass, FusionFacts, NoFusionReason};

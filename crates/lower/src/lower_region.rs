@@ -2,7 +2,7 @@
 
 use crate::SizeClasses;
 use crate::region::RegionBuilder;
-use maquette_interp::{argument_value, arguments};
+use maquette_invoke::{argument_value, arguments};
 use maquette_ir::functional_ops::{Callee, FunctionalOp};
 use maquette_ir::fused::FusedRegion;
 use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};

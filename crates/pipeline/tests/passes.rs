@@ -1,7 +1,8 @@
 //! The list of passes: its order, what a caller sees of it, and that every result can run.
 
 use insta::assert_snapshot;
-use maquette_interp::{Interpreter, SourceInfo};
+use maquette_interp::Interpreter;
+use maquette_invoke::SourceInfo;
 use maquette_ir::graph::Graph;
 use maquette_ir::program_form::ProgramForm;
 use maquette_ops::{Error, Tensor, Value};

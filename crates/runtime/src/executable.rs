@@ -3,7 +3,8 @@
 use crate::planned::{Planned, lock};
 use crate::run::StepObserver;
 use crate::unplanned;
-use maquette_interp::{ExecutionMode, SourceInfo, check_overrides, mutated, outside_modes};
+use maquette_interp::ExecutionMode;
+use maquette_invoke::{SourceInfo, check_overrides, mutated, outside_modes};
 use maquette_ir::Device;
 use maquette_ir::buffer_plan::{Buffer, BufferPlan};
 use maquette_ir::functional_ops::Callee;

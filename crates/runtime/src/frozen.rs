@@ -8,7 +8,7 @@
 //! operators that fall back to calls, and instances for new sizes read it.
 
 use crate::executable::{Executable, Form};
-use maquette_interp::Captured;
+use maquette_invoke::Captured;
 use maquette_ir::functional_program::ExternalTensor;
 use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Result, Storage, Tensor};

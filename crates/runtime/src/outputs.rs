@@ -11,7 +11,7 @@
 
 use crate::instance::{End, Segment, TensorAt};
 use crate::planned::Planned;
-use maquette_interp::{Bindings, ExternalTensors, SourceInfo};
+use maquette_invoke::{Bindings, ExternalTensors, SourceInfo};
 use maquette_ir::DType;
 use maquette_ir::Device;
 use maquette_ir::buffer_plan::BufferId;

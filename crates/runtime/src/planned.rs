@@ -4,7 +4,7 @@
 use crate::instance::{Instance, InstanceKey, Uses};
 use crate::packed_weights::PackedWeights;
 use crate::run::{RunMemory, StepObserver, run_instance};
-use maquette_interp::{Bindings, ExternalTensors, SourceInfo, mutated};
+use maquette_invoke::{Bindings, ExternalTensors, SourceInfo, mutated};
 use maquette_ir::Device;
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};

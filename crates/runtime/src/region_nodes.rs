@@ -5,7 +5,7 @@
 //! the first that fails has the error. And in a program whose sizes depend on data, a region may
 //! turn out to have no kernel for the sizes of a run when the operators before it are done.
 
-use maquette_interp::{SourceInfo, argument_value, arguments, in_window};
+use maquette_invoke::{SourceInfo, argument_value, arguments, in_window};
 use maquette_ir::functional_ops::{Callee, FunctionalOp};
 use maquette_ir::fused::FusedRegion;
 use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};

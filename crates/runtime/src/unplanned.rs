@@ -1,7 +1,8 @@
 //! Programs without a plan, which run operator by operator.
 
 use crate::outputs::OutputSlots;
-use maquette_interp::{Bindings, ExecutionMode, ExternalTensors, Interpreter, SourceInfo};
+use maquette_interp::{ExecutionMode, Interpreter};
+use maquette_invoke::{Bindings, ExternalTensors, SourceInfo};
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
 use maquette_ops::{Access, Result, RunBorrow, RunInput, RunTensor, Tensor, Value};

@@ -18,7 +18,7 @@ mod common;
 
 use common::{fused, planned};
 use maquette_aten as _;
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ops::{FakeCtx, Result, Tensor, Value, custom_op};
 use maquette_runtime::Executable;
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -13,7 +13,8 @@ mod updates;
 
 use common::planned;
 use maquette_aten as _;
-use maquette_interp::{Interpreter, SourceInfo};
+use maquette_interp::Interpreter;
+use maquette_invoke::SourceInfo;
 use maquette_ops::{Tensor, Value};
 use maquette_rewrite::ExecutionMode;
 use maquette_runtime::Executable;

@@ -5,7 +5,7 @@ mod common;
 
 use common::planned;
 use maquette_aten as _;
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{FakeCtx, Result, Tensor, Value, custom_op};
 use maquette_runtime::Executable;

@@ -4,7 +4,7 @@ mod common;
 
 use common::{fused, planned};
 use maquette_aten as _;
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ir::program_form::ProgramForm;

@@ -4,7 +4,7 @@ mod common;
 
 use common::{fused, planned};
 use maquette_aten as _;
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ir::DType;
 use maquette_ops::{Tensor, Value};
 use maquette_runtime::memory_map::{BufferMemory, MemoryMap};

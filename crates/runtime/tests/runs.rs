@@ -8,7 +8,8 @@ mod sizes;
 
 use common::{fused, planned, try_fused};
 use maquette_aten as _;
-use maquette_interp::{Interpreter, SourceInfo};
+use maquette_interp::Interpreter;
+use maquette_invoke::SourceInfo;
 use maquette_ir::buffer_plan::{Buffer, BufferId, ResultDest, Step};
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;

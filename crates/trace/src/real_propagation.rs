@@ -10,7 +10,7 @@
 
 use crate::inputs::symbolic_strides;
 use crate::record::unbound_symbols;
-use maquette_interp::metadata_check::{ExpectedMeta, NumberCheck, check_metadata};
+use maquette_invoke::metadata_check::{ExpectedMeta, NumberCheck, check_metadata};
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{Device, Loc};
 use maquette_ops::internals::{self, MetaInternals, TensorInternals};

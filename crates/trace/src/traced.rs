@@ -2,7 +2,8 @@
 
 use crate::inputs::{LeafKind, part_label};
 use crate::state::State;
-use maquette_interp::{Interpreter, SourceInfo};
+use maquette_interp::Interpreter;
+use maquette_invoke::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
 use maquette_ops::tree::TreeSpec;

@@ -6,7 +6,7 @@ use super::sample::operands;
 use super::sample_variants::{SampleVariant, VariantKind};
 use crate::values::catch_panics;
 use crate::values::{flatten, show};
-use maquette_interp::metadata_check::{ExpectedMeta, NumberCheck, check_metadata};
+use maquette_invoke::metadata_check::{ExpectedMeta, NumberCheck, check_metadata};
 use maquette_ir::sym::{Expr, Range, Scope, ScopeData, SymInt, SymbolId, SymbolKind};
 use maquette_ops::{Error, ErrorKind, Meta, Result, Tensor, Value, fake};
 use rustc_hash::FxHashMap;

@@ -6,7 +6,7 @@
 use super::CompileOptions;
 use super::sharing::SharingGuard;
 use crate::operators::add_ops;
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ir::graph::Graph;
 use maquette_ir::program_form::ProgramForm;
 use maquette_ops::{Error, Op, Result, Value};

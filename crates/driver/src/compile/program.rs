@@ -13,7 +13,7 @@ use super::sharing::SharingGuard;
 use crate::export::constraints;
 use crate::given_outputs::{self, Given};
 use crate::operators::{OperatorGuard, add_ops};
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph, OpFacts};
 use maquette_ir::sym::{MAX_SYMBOL_SIZE, Range, Rel, SymTable, SymbolId};

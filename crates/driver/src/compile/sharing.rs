@@ -12,7 +12,7 @@
 //! (`pattern`).
 
 use super::call_inputs::CallInputs;
-use maquette_interp::Captured;
+use maquette_invoke::Captured;
 use maquette_ir::graph::{Def, Graph};
 use maquette_ops::internals::TensorInternals;
 use maquette_ops::library::Facts;

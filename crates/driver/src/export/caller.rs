@@ -3,7 +3,7 @@
 
 use super::call_lock::CallLock;
 use crate::given_outputs;
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ops::{Result, Tensor, Tree, Value, mode, tree};
 use maquette_trace::Interface;

@@ -19,7 +19,7 @@ pub use program::{Condition, Program};
 pub use signature::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
 pub use signature_text::SignatureSyntax;
 
-use maquette_interp::Captured;
+use maquette_invoke::Captured;
 use maquette_ir::Loc;
 use maquette_ir::program_form::ProgramForm;
 use maquette_ops::internals::enter;

@@ -6,7 +6,7 @@ use super::outcome::with_fixed_seed;
 use super::planned::check_plan_for;
 use super::program::TestProgram;
 use super::subject::{PlannedStage, Subject};
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ir::functional_program::ExternalTensor;
 use maquette_ir::program_form::{PlannedProgram, ProgramForm};
 use maquette_ops::{Error, Result, StorageCloner, Tensor, Value};

@@ -4,7 +4,8 @@ use super::mode::{CountedWrites, FunctionalMode, Mode, PreparedProgram, RunResul
 use super::program::TestProgram;
 use super::subject::{PlannedStage, Subject};
 use crate::plan_check::check_plan;
-use maquette_interp::{Execution, Interpreter, input_symbols};
+use maquette_interp::{Execution, Interpreter};
+use maquette_invoke::input_symbols;
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::graph::{Graph, Stmt};
 use maquette_ops::library::Facts;

@@ -4,41 +4,21 @@
 //! assertions and the ranges of symbols. It drops a value after its last use, so that a run needs
 //! no more memory than the eager program.
 
-mod arguments;
 mod liveness;
 mod results;
 
-pub use arguments::{argument_value, arguments};
-pub use results::{ResultRules, match_results};
-
-use crate::bindings::{Bindings, bound_number};
-use crate::metadata_check::LayoutPromise;
-use crate::source_info::SourceInfo;
+use maquette_invoke::metadata_check::LayoutPromise;
+use maquette_invoke::{
+    Bindings, Callable, PendingCheck, ResultRules, SourceInfo, argument_value, arguments,
+    bound_number, in_window,
+};
 use maquette_ir::Loc;
 use maquette_ir::functional_ops::Callee;
-use maquette_ir::graph::{
-    Arg, BindSource, Graph, MemoryFacts, NodeId, OpFacts, Stmt, StrId, ValueId,
-};
+use maquette_ir::graph::{Arg, BindSource, Graph, NodeId, Stmt, StrId, ValueId};
 use maquette_ir::sym::SymbolId;
-use maquette_ops::library::Facts;
 use maquette_ops::{Args, Error, Op, Result, RunError, Tensor, Value};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-
-/// How many statements of the graph an error shows on each side.
-const WINDOW: usize = 2;
-
-/// Adds the graph's text around statement `at` to an error. The error then names the operator that
-/// the program called.
-pub fn in_window(graph: &Graph, e: Error, at: usize) -> Error {
-    let e = match graph.body().get(at) {
-        Some(Stmt::Node(node)) => e
-            .called_as(Callee::of(graph, *node).op, graph.called_op(*node))
-            .in_scope(graph.scope(*node)),
-        _ => e,
-    };
-    e.in_statement(at, graph.window_at(at, WINDOW))
-}
 
 /// How a frame executes nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,21 +35,6 @@ pub(crate) enum Semantics<'g> {
     },
 }
 
-/// A result whose type has symbols that are not bound yet. A kernel may return a data-dependent
-/// size before the `bind` statement that names it.
-pub struct PendingCheck {
-    /// The node that gave it.
-    pub node: NodeId,
-    /// Which of its outputs.
-    pub output: usize,
-    /// The value that the graph declares.
-    pub v: ValueId,
-    /// The result.
-    pub value: Value,
-    /// The part of the layout that its type promises.
-    pub promise: LayoutPromise,
-}
-
 /// The state of one run.
 pub(crate) struct Frame<'g> {
     pub(crate) graph: &'g Graph,
@@ -82,39 +47,6 @@ pub(crate) struct Frame<'g> {
     ops: FxHashMap<StrId, Callable>,
     pending_checks: Vec<PendingCheck>,
     pub(crate) semantics: Semantics<'g>,
-}
-
-/// An operator that a graph calls.
-#[derive(Clone, Copy)]
-pub struct Callable {
-    /// The operator.
-    pub op: Op,
-    /// Whether its results may depend on the strides of its operands.
-    pub observes_strides: bool,
-    absolute_offset_arg: Option<usize>,
-    /// Its views have elements that only the kernel knows: those of the types are of the builtin
-    /// operator that a registration overrides.
-    chooses_views: bool,
-}
-
-impl Callable {
-    /// An operator by its name in the graph, if it still has the schema of the graph.
-    ///
-    /// # Errors
-    /// There is no such operator, or it has another schema.
-    pub fn find(graph: &Graph, id: StrId) -> Result<Callable> {
-        let name = graph.str(id);
-        let op = Op::find(name)?;
-        if graph.bound_schema(id).is_some() {
-            graph.require_bound_schema(id, &*op.schema()?).map_err(RunError::from)?;
-        }
-        Ok(Callable {
-            op,
-            observes_strides: Facts.observes_strides(name),
-            absolute_offset_arg: Facts.absolute_offset_arg(name),
-            chooses_views: op.chooses_views(),
-        })
-    }
 }
 
 impl<'g> Frame<'g> {

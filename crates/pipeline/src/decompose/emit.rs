@@ -1,6 +1,7 @@
 //! Builds the decomposed graph: copies statements, and records the parts of composites.
 
-use maquette_interp::{FakeValues, match_results};
+use maquette_interp::FakeValues;
+use maquette_invoke::match_results;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, GraphCopy, NodeId, Stmt, ValueId};
 use maquette_ir::sym::ScopeData;

@@ -1,7 +1,8 @@
 //! The trial of a composite: whether it can be decomposed.
 
 use super::KeptReason;
-use maquette_interp::{FakeValues, match_results};
+use maquette_interp::FakeValues;
+use maquette_invoke::match_results;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, NodeId, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, Scope, SymInt};

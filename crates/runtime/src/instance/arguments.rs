@@ -1,7 +1,7 @@
 //! The arguments of a node's call, with tensors in the memory of a run.
 
 use super::TensorAt;
-use maquette_interp::{Bindings, argument_value, arguments, replace_mutated, wrong_graph};
+use maquette_invoke::{Bindings, argument_value, arguments, replace_mutated, wrong_graph};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};

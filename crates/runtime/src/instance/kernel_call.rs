@@ -7,7 +7,7 @@
 
 use super::places::HandleLife;
 use super::{NodeArguments, TensorAt};
-use maquette_interp::{Bindings, NodeReturns};
+use maquette_invoke::{Bindings, NodeReturns};
 use maquette_ir::DType;
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::fault_injection::{Fault, fault_injected};

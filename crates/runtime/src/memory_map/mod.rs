@@ -10,7 +10,7 @@ use crate::executable::Executable;
 use crate::instance::{End, Place, Segment};
 use crate::planned::Planned;
 use crate::profile::described_kernel;
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ir::buffer_plan::{Buffer, BufferId, ResultDest, Step as PlanStep};
 use maquette_ir::graph::ValueId;

@@ -19,7 +19,7 @@ pub use groups::{Grouped, ProfileGroup};
 
 use crate::executable::Executable;
 use crate::peaks::{Bound, Peaks};
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ir::fused::FusionKind;
 use maquette_ir::graph::common_scope;

@@ -3,7 +3,7 @@
 use super::Run;
 use crate::instance::{Launch, LaunchedRegion, Origin, Segment, TensorAt};
 use crate::region_nodes::run_nodes;
-use maquette_interp::{in_window, wrong_graph};
+use maquette_invoke::{in_window, wrong_graph};
 use maquette_ir::Loc;
 use maquette_ops::{Error, ErrorKind, Result, Tensor};
 

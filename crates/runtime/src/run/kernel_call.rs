@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::instance::{Call, ExpectedResult, KernelCall, Segment};
-use maquette_interp::{NodeResults, ResultRules, wrong_graph};
+use maquette_invoke::{NodeResults, ResultRules, wrong_graph};
 use maquette_ops::{Args, Outputs, Result, Value};
 use smallvec::SmallVec;
 

@@ -8,7 +8,7 @@
 use super::Run;
 use crate::instance::{Launch, Origin};
 use maquette_device::FailureSlot;
-use maquette_interp::ExternalTensors;
+use maquette_invoke::ExternalTensors;
 use maquette_ir::Device;
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ops::internals::{LateSlot, StorageInternals, TensorInternals, reports_late};

@@ -7,7 +7,7 @@ use super::Run;
 use super::late::forget_late;
 use crate::instance::{External, HandleLife, Segment, TensorAt};
 use maquette_device::Address;
-use maquette_interp::wrong_graph;
+use maquette_invoke::wrong_graph;
 use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::{Arena, Args, Error, Result, Tensor, Value};
 

@@ -31,7 +31,7 @@ use crate::instance::{
 use crate::outputs::OutputSlots;
 use crate::planned::Planned;
 use maquette_device::Address;
-use maquette_interp::{
+use maquette_invoke::{
     Bindings, ExternalTensors, NodeResults, OutputBuilder, PendingCheck, ResultRules, SourceInfo,
     SymbolValues, argument_value, bound_number, in_window, match_results, with_strides,
     wrong_graph,

@@ -8,7 +8,7 @@ use crate::instance::{External, Launch};
 use crate::packed_weights::{PackedWeight, WeightPlace};
 use crate::planned::Planned;
 use maquette_device::{Address, PackedOperand};
-use maquette_interp::ExternalTensors;
+use maquette_invoke::ExternalTensors;
 use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Result, Tensor, Value};
 use smallvec::SmallVec;

@@ -1,7 +1,7 @@
 //! Products whose result updates what only the following operators read: training steps.
 
 use super::{agree, compiled, ramp};
-use maquette_interp::SourceInfo;
+use maquette_invoke::SourceInfo;
 use maquette_ir::graph::Graph;
 use maquette_ops::Value;
 use maquette_ops::library::Facts;

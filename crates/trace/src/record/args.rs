@@ -2,7 +2,7 @@
 
 use super::Recorder;
 use crate::consts::ConstEntry;
-use maquette_interp::Captured;
+use maquette_invoke::Captured;
 use maquette_ir::graph::{Arg, TypeId, ValueId};
 use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Result, Tensor, TraceError, Value};

@@ -4,7 +4,7 @@ use super::Builder;
 use crate::arena_layout::{ALIGN, ArenaLayout, Lifetime};
 use crate::instance::places::{BufferPlace, HandleLife};
 use crate::instance::{External, Place, Step, TensorAt};
-use maquette_interp::{Callable, ConcreteLayout, concrete_layout, extent, too_large, wrong_graph};
+use maquette_invoke::{Callable, ConcreteLayout, concrete_layout, extent, too_large, wrong_graph};
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::Callee;

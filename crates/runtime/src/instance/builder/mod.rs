@@ -23,7 +23,7 @@ use super::{End, External, Launch, Origin, Returns, Segment, Step, TensorAt};
 use crate::planned::Planned;
 pub(crate) use buffers::Uses;
 use launches::placed;
-use maquette_interp::{Bindings, SourceInfo, SymbolValues, argument_value, in_window, wrong_graph};
+use maquette_invoke::{Bindings, SourceInfo, SymbolValues, argument_value, in_window, wrong_graph};
 use maquette_ir::DType;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, Step as PlanStep};
 use maquette_ir::fault_injection::{Fault, fault_injected};

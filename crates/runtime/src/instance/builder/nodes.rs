@@ -6,8 +6,8 @@ use crate::instance::kernel_call::expected_returns;
 use crate::instance::{
     Call, External, KernelCall, Launch, LaunchedNode, NodeArguments, Origin, Step, TensorAt,
 };
-use maquette_interp::metadata_check::LayoutPromise;
-use maquette_interp::{Callable, NodeReturns};
+use maquette_invoke::metadata_check::LayoutPromise;
+use maquette_invoke::{Callable, NodeReturns};
 use maquette_ir::buffer_plan::{BufferId, BufferView, ResultDest};
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::functional_program::ExternalTensor;

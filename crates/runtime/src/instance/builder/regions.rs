@@ -5,7 +5,7 @@
 
 use super::{Builder, fake, launches::placed, planned_buffers, wrong_graph};
 use crate::instance::{Launch, LaunchedRegion, Origin, RegionByNodes, Step, TensorAt};
-use maquette_interp::Bindings;
+use maquette_invoke::Bindings;
 use maquette_ir::buffer_plan::{BufferView, ResultDest};
 use maquette_ir::functional_ops::{FunctionalOp, List};
 use maquette_ir::fused::FusedRegion;

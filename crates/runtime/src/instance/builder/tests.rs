@@ -3,7 +3,8 @@
 use crate::Executable;
 use crate::instance::Step;
 use maquette_aten as _;
-use maquette_interp::{ExecutionMode, Interpreter, SourceInfo};
+use maquette_interp::{ExecutionMode, Interpreter};
+use maquette_invoke::SourceInfo;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Tensor, Value};

@@ -57,7 +57,7 @@ impl<'a> ExpectedMeta<'a, SymInt> {
 
 impl<'a> ExpectedMeta<'a, Expr> {
     /// The metadata that a graph declares for a tensor.
-    pub(crate) fn declared(ty: &'a TensorType, promise: LayoutPromise) -> ExpectedMeta<'a, Expr> {
+    pub fn declared(ty: &'a TensorType, promise: LayoutPromise) -> ExpectedMeta<'a, Expr> {
         ExpectedMeta {
             dtype: ty.dtype,
             device: ty.device,

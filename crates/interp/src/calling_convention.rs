@@ -6,20 +6,15 @@
 //! shared storage that the original program would return. A buffer plan writes the mutations
 //! itself, and most outputs already have their final memory.
 
-mod outputs;
-
 use crate::buffered;
-use crate::copies::copy_for_write;
-use crate::external_tensors::{ExternalTensors, storage_id};
 use crate::frame::{Frame, Semantics};
-use crate::source_info::SourceInfo;
+use maquette_invoke::{
+    ExternalTensors, OutputBuilder, SourceInfo, copy_for_write, mutated, storage_id,
+};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::copy_cost::Traffic;
-use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
+use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ops::{Result, RunBorrow, RunError, Value, mode};
-pub use outputs::OutputBuilder;
-use outputs::tensor;
-use rustc_hash::FxHashSet;
 
 /// Runs a functional graph in new memory, then writes its mutations back. The run borrows all
 /// external tensors from its start to its end.
@@ -48,7 +43,7 @@ pub(crate) fn run_functional(
     let builder = OutputBuilder::new(&results, &external, &[]);
     for m in &program.mutations {
         let target = builder.view_at(external.get(m.target)?, m.layout)?;
-        let value = tensor(builder.result(m.result)?)?;
+        let value = builder.result(m.result)?.tensor()?;
         mode::with_builtin_kernels(|| target.copy_(value).ok().map(drop))?;
     }
     Ok((outputs(program, builder)?, borrow))
@@ -71,11 +66,6 @@ pub(crate) fn run_buffered(
     let run = buffered::run(program, plan, &external, source_info)?;
     let builder = OutputBuilder::new(&run.results, &external, &run.outputs);
     Ok((outputs(program, builder)?, run.traffic, borrow))
-}
-
-/// The external tensors that a program mutates.
-pub fn mutated(program: &FunctionalGraph) -> FxHashSet<ExternalTensor> {
-    program.mutations.iter().map(|m| m.target).collect()
 }
 
 fn outputs(program: &FunctionalGraph, mut builder: OutputBuilder<'_>) -> Result<Vec<Value>> {

@@ -134,7 +134,7 @@ impl<'g> Bindings<'g> {
     }
 
     /// Whether a tensor shares the storage of an input with an undeclared offset.
-    pub(crate) fn has_input_offset(&self, t: &Tensor) -> bool {
+    pub fn has_input_offset(&self, t: &Tensor) -> bool {
         storage_id(t).is_some_and(|id| self.input_offsets.contains_key(&id))
     }
 
@@ -143,7 +143,7 @@ impl<'g> Bindings<'g> {
     ///
     /// # Errors
     /// An offset overflows.
-    pub(crate) fn note_chosen_views(
+    pub fn note_chosen_views(
         &mut self,
         graph: &Graph,
         node: NodeId,

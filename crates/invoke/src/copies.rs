@@ -47,7 +47,10 @@ pub fn with_strides(t: Tensor, strides: &[i64]) -> Result<Tensor> {
 /// As [`copy_with_strides`], for strides that map several elements to one position, which `copy_`
 /// refuses. `offset` is the storage offset of the result. Writes the elements through an index of
 /// their positions.
-pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> Result<Tensor> {
+///
+/// # Errors
+/// A size or a stride is symbolic, or memory runs out.
+pub fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> Result<Tensor> {
     let plain = |l: &[SymInt]| l.iter().map(|i| i.as_i64()).collect::<Option<Vec<i64>>>();
     let symbolic = || Error::msg("overlapping strides must be static");
     let (sizes, step_sizes) =

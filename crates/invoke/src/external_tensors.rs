@@ -255,7 +255,7 @@ impl ExternalTensors {
     }
 
     /// The storages of the inputs and constants.
-    pub(crate) fn storages(&self) -> FxHashSet<StorageId> {
+    pub fn storages(&self) -> FxHashSet<StorageId> {
         let inputs = (0..self.given).filter_map(|i| self.input(i));
         inputs.chain(&self.consts).filter_map(storage_id).collect()
     }
@@ -444,14 +444,14 @@ fn const_name(graph: &Graph, constant: &Const) -> String {
     graph.value_name(constant.value()).to_string()
 }
 
-/// The identity of a storage: its address, valid while the storage is alive.
-pub(crate) type StorageId = usize;
-
-/// The storage of a tensor; `None` if the tensor is poisoned.
 fn is_empty(t: &Tensor) -> bool {
     t.numel().as_i64() == Some(0)
 }
 
-pub(crate) fn storage_id(t: &Tensor) -> Option<StorageId> {
+/// The identity of a storage: its address, valid while the storage is alive.
+pub type StorageId = usize;
+
+/// The storage of a tensor; `None` if the tensor is poisoned.
+pub fn storage_id(t: &Tensor) -> Option<StorageId> {
     t.own_storage().ok().map(|s| Arc::as_ptr(s) as StorageId)
 }

@@ -1,9 +1,10 @@
 //! Builds the outputs of a functional run with the layout and aliasing of the original program.
 
 use crate::copies::copy_with_strides;
+use crate::errors::too_large;
 use crate::external_tensors::ExternalTensors;
-use crate::{extent, too_large};
-use maquette_ir::functional_program::Output;
+use crate::layouts::extent;
+use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph, Output};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::internals::MetaInternals;
@@ -11,7 +12,7 @@ use maquette_ops::{Error, Result, Tensor, Value, mode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A layout that a graph returns as a list of integers: offset, sizes, strides, in elements.
-pub(super) struct ResultLayout {
+struct ResultLayout {
     offset: i64,
     sizes: Vec<i64>,
     strides: Vec<i64>,
@@ -53,7 +54,7 @@ impl ResultLayout {
     }
 }
 
-pub(super) fn tensor(v: &Value) -> Result<&Tensor> {
+fn tensor(v: &Value) -> Result<&Tensor> {
     match v {
         Value::Tensor(t) => Ok(t),
         other => Err(Error::value(format!("expected a tensor, found {}", other.kind()))),
@@ -86,7 +87,11 @@ impl<'a> OutputBuilder<'a> {
         OutputBuilder { results, external, planned, shared, returned, leaf_count: 0 }
     }
 
-    pub(super) fn result(&self, at: usize) -> Result<&'a Value> {
+    /// Result `at` of the graph.
+    ///
+    /// # Errors
+    /// The graph returns fewer results.
+    pub fn result(&self, at: usize) -> Result<&'a Value> {
         self.results.get(at).ok_or_else(|| {
             Error::value("the graph returns fewer values than the program has results")
         })
@@ -97,8 +102,11 @@ impl<'a> OutputBuilder<'a> {
     }
 
     /// The view with the given layout, relative to a tensor's first element; the tensor itself
-    /// without a layout.
-    pub(super) fn view_at(&self, t: &Tensor, layout: Option<usize>) -> Result<Tensor> {
+    /// without a layout. `layout` is the result of the graph that is the layout.
+    ///
+    /// # Errors
+    /// The result is no layout, or the view is outside of the storage.
+    pub fn view_at(&self, t: &Tensor, layout: Option<usize>) -> Result<Tensor> {
         match layout {
             Some(at) => self.layout(at)?.view_from(t, t.meta().offset()),
             None => Ok(t.clone()),
@@ -190,4 +198,9 @@ fn allocate_result(value: &Tensor, layout: &ResultLayout) -> Result<Tensor> {
             .ok()?;
         Ok(flat)
     })
+}
+
+/// The external tensors that a program mutates.
+pub fn mutated(program: &FunctionalGraph) -> FxHashSet<ExternalTensor> {
+    program.mutations.iter().map(|m| m.target).collect()
 }
