@@ -144,8 +144,8 @@ fn code_lines(name: &str) -> Vec<(String, usize, String)> {
     lines
 }
 
-/// The files that may tell kinds of devices apart: drivers, and the registry of operators, which
-/// has a key for each kind. Everything else asks a target.
+/// The files that may name a kind of devices: drivers, and the registry of operators, which has a
+/// key for each kind. Others ask the target of a device, or whether the device is the CPU.
 const KNOW_KINDS: [&str; 5] = [
     "kernels/src/driver/mod.rs",
     "ops/src/library/key.rs",

@@ -6,8 +6,8 @@
 //!                                                      numbers
 //! ```
 //!
-//! A kernel is compiled once, for all sizes. A launch is bound once, for all addresses. Enqueueing
-//! a launch is the only step that a repeated call makes.
+//! One kernel serves all sizes, and one launch all addresses. A compiled program keeps its
+//! launches, so that a repeated call only gives them to the queue.
 
 use crate::address::Address;
 use crate::fault::{Failing, Fault};
@@ -66,7 +66,7 @@ pub trait Kernel: Send + Sync {
     fn bind(&self, binding: &Binding<'_>) -> Option<Arc<dyn Launch>>;
 }
 
-/// What is known of launches before their addresses.
+/// The facts about launches that do not depend on addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding<'a> {
     /// The values of the symbols of a nest, by index; `None` for a symbol that no size depends on.
@@ -92,7 +92,7 @@ pub trait Launch: Send + Sync {
     /// does nothing if the slot has an error by then.
     ///
     /// # Errors
-    /// The error of the kernel, unless the device reports late: then the results are partly
+    /// The error of the kernel, on a device that does not report late: the results are partly
     /// written. The device is lost.
     ///
     /// # Safety

@@ -10,7 +10,8 @@ pub struct Target {
     /// them.
     pub is_host_memory: bool,
     /// Whether a launch may fail after its call has returned: its error is in its
-    /// [slot](crate::FailureSlot) after a wait.
+    /// [slot](crate::FailureSlot) after a wait. Never together with `is_host_memory`: host code
+    /// would have to wait before each access.
     pub reports_late: bool,
     /// Whether the kernels that users register for the CPU serve the device, too: on copies in host
     /// memory, as operators of the library without a kernel for the device.

@@ -5,7 +5,7 @@ use maquette_ir::{DType, Device};
 use maquette_ops::func::value_and_grad;
 use maquette_ops::operator::HostFallback;
 use maquette_ops::{CallError, ErrorKind, Result, Tensor, with_default_device};
-use maquette_test_device as _;
+use maquette_test_device::hold;
 
 const DEVICE: Device = Device::test(0);
 
@@ -97,7 +97,7 @@ fn the_fall_back_to_the_host_can_be_refused_for_a_function() {
     let expected = compiled.call(Tensor::from([1.0f32])).unwrap().to_vec::<f32>().unwrap();
     let there = compile(inverse).call(Tensor::from([1.0f32]).to_device(DEVICE)).unwrap();
     assert_eq!(there.to_vec::<f32>().unwrap(), expected);
-    // What is data runs on the device.
+    // Operators that are data run on the device.
     let f = options().compile(model);
     let (x, w) = on(DEVICE, sample());
     let (sum, _) = with_default_device(DEVICE, || f.call((x, w))).unwrap();
@@ -117,13 +117,16 @@ fn a_late_error_of_a_compiled_program_names_the_line_and_stops_later_writes() {
     let call =
         |x: &Tensor, index: [i64; 2]| f.call((x.clone(), Tensor::from(index).to_device(DEVICE)));
     let x = Tensor::from([1.0f32, -2.0]).to_device(DEVICE);
+    let bad = Tensor::from([1i64, 2]).to_device(DEVICE);
     let (first, sum) = call(&x, [0, 0]).unwrap();
     assert_eq!(first.to_vec::<f32>().unwrap(), [1.0, 0.0]);
     let own = Tensor::from([1.0f32, -2.0]);
     let (_, expected) = picks((own.clone(), Tensor::from([0i64, 0])));
     assert_eq!(sum.item::<f32>().unwrap(), expected.item::<f32>().unwrap());
     assert_eq!(x.to_vec::<f32>().unwrap(), own.to_vec::<f32>().unwrap());
-    let (first, sum) = call(&x, [1, 2]).unwrap();
+    let held = hold(DEVICE.index()).unwrap();
+    let (first, sum) = f.call((x.clone(), bad)).unwrap();
+    drop(held);
     let e = sum.item::<f32>().unwrap_err();
     let text = e.to_string();
     assert!(text.contains("index 2 is out of bounds for dimension 0 with size 2"), "{e}");

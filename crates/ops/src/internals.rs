@@ -100,7 +100,7 @@ pub fn wait_for(device: Device) -> Result<()> {
         return Ok(());
     }
     let queue = opened(device)?.queue();
-    queue.wait(queue.fence()).map_err(|fault| Error::of_fault(device, fault))
+    queue.wait(queue.fence()).map_err(|fault| Error::of_fault(device, fault, None))
 }
 
 /// Whether launches on a device may fail after their call has returned.

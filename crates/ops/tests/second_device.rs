@@ -70,7 +70,7 @@ fn operators_run_and_are_counted() {
     };
     same(&program(&there), &program(&x));
     same(&there.select(0, 0).combinations(2, false), &x.select(0, 0).combinations(2, false));
-    // What is data runs on the device.
+    // Operators that are data run on the device.
     with_host_fallback(HostFallback::Refuse, || {
         same(&program(&there), &program(&x));
         same(&there.cumsum(0), &x.cumsum(0));

@@ -107,7 +107,8 @@ fn check_writes(program: &FunctionalGraph, plan: &BufferPlan) -> Result<()> {
 impl Executable {
     /// Makes a program ready to run on the device of its tensors. A program in planned memory runs
     /// compiled, and fused if it has a fused form. Any other program runs operator by operator, as
-    /// does one with tensors on several devices. An [`ExecutionMode`] is such a program, and is not fused.
+    /// does one with tensors on several devices. An [`ExecutionMode`] is such a program, and is not
+    /// fused.
     ///
     /// # Errors
     /// The plan belongs to another graph, or writes tensors that the program does not mutate.
@@ -124,8 +125,8 @@ impl Executable {
         Ok(Executable { form, checked: AtomicU64::new(u64::MAX) })
     }
 
-    /// The device on which a program in the memory of a plan runs compiled: that of all its tensors.
-    /// `None` if they are on several, or on one that has no memory.
+    /// The device on which a program in the memory of a plan runs compiled: that of all its
+    /// tensors. `None` if they are on several, or on one that has no memory.
     pub fn device_of(program: &FunctionalGraph, plan: &BufferPlan) -> Option<Device> {
         let graph = &program.graph;
         let values = graph.inputs().iter().copied();
@@ -179,8 +180,8 @@ impl Executable {
         }
     }
 
-    /// The calls of [`Executable::graph`] that run on copies in host memory, since their tensors are
-    /// on a device that has no kernel for the operator.
+    /// The calls of [`Executable::graph`] that run on copies in host memory, since their tensors
+    /// are on a device that has no kernel for the operator.
     pub fn on_host(&self) -> Vec<NodeId> {
         let graph = self.graph();
         let falls_back = |node: &NodeId| {

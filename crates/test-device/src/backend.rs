@@ -8,6 +8,7 @@ use maquette_device::{
 use maquette_ir::fault_injection::{Fault as Mistake, fault_injected};
 use maquette_kernels::host_backend;
 use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
@@ -85,11 +86,14 @@ impl Launch for TestLaunch {
         }
         let is_lost = fault_injected(Mistake::LateErrorsLost);
         let writes_anyway = fault_injected(Mistake::LaunchesAfterErrors);
+        let of_launch = slot.clone();
         let run = move |found: Result<Vec<Address>, Fault>| {
             let run = |addresses: Vec<Address>| {
                 // SAFETY: the elements are in live blocks; the caller of `enqueue` promises the
                 // rest.
-                unsafe { host.enqueue(&addresses, &packed, None) }
+                let launched = || unsafe { host.enqueue(&addresses, &packed, None) };
+                let panicked = |_| Err(Fault::Lost("a kernel has panicked".to_owned()));
+                catch_unwind(AssertUnwindSafe(launched)).unwrap_or_else(panicked)
             };
             let Some((slot, origin)) = slot else { return found.and_then(run) };
             if slot.fault().is_some() && !writes_anyway {
@@ -103,12 +107,16 @@ impl Launch for TestLaunch {
                     Ok(())
                 }
                 result => {
-                    slot.end(Ok(()));
+                    slot.end(result.clone());
                     result
                 }
             }
         };
-        self.commands.launch(find, run)
+        let sent = self.commands.launch(find, run);
+        if let (Err(lost), Some((slot, _))) = (&sent, of_launch) {
+            slot.end(Err(lost.clone()));
+        }
+        sent
     }
 
     fn packs(&self) -> &[SmallVec<[usize; 1]>] {

@@ -24,6 +24,7 @@ use maquette_device::{
     Backend, Driver, Memory, Missing, OpenDevice, Queue, Target, register_driver,
 };
 use maquette_ir::DeviceKind;
+pub use queue::Held;
 use queue::TestQueue;
 use std::sync::OnceLock;
 
@@ -85,6 +86,13 @@ impl OpenDevice for TestDevice {
     fn queue(&self) -> &'static dyn Queue {
         self.queue.commands()
     }
+}
+
+/// Holds back the commands that a device gets from now on, until the value is dropped: so that a
+/// test sees what host code does while launches are on their way. A wait lasts until then.
+pub fn hold(index: u16) -> Option<Held> {
+    let device = DEVICES.get(usize::from(index)).and_then(OnceLock::get)?;
+    Some(device.queue.hold())
 }
 
 /// How many blocks of a device are allocated, after all commands so far.

@@ -38,6 +38,12 @@ pub(crate) struct Commands {
     sent: Mutex<(Sender<Command>, u64)>,
 }
 
+/// A device that does no command. See [`hold`](crate::hold).
+pub struct Held {
+    /// Its end releases the commands.
+    _release: Sender<()>,
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code panics while it holds one of the locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -76,6 +82,17 @@ impl TestQueue {
         self.0
     }
 
+    /// Holds back the commands from now on, until the value is dropped.
+    pub fn hold(&self) -> Held {
+        let (release, released) = channel();
+        // If the thread has ended, there is nothing to hold back.
+        let _ = self.0.send(move |_| {
+            let _ = released.recv();
+            Ok(())
+        });
+        Held { _release: release }
+    }
+
     pub fn live_blocks(&self) -> usize {
         // A fault stays for the wait of whoever sent the command.
         drop(self.0.reached(self.0.fence()));
@@ -95,8 +112,8 @@ impl Commands {
         Ok(Fence(sent.1))
     }
 
-    /// Sends a command in two parts. `find` looks where bytes are. `run` uses them, and the host can
-    /// allocate meanwhile: they stay allocated, since blocks are freed by later commands.
+    /// Sends a command in two parts. `find` looks where bytes are. `run` uses them, and the host
+    /// can allocate meanwhile: they stay allocated, since blocks are freed by later commands.
     pub fn launch<T>(
         &self,
         find: impl FnOnce(&Blocks) -> Result<T, Fault> + Send + 'static,

@@ -290,8 +290,8 @@ impl LoopNest {
         &self.results
     }
 
-    /// Whether the values of operands can make the nest fail: by a position out of bounds, an integer
-    /// divided by zero, or an assertion that does not hold.
+    /// Whether the values of operands can make the nest fail: by a position out of bounds, an
+    /// integer divided by zero, or an assertion that does not hold.
     pub fn may_fail(&self) -> bool {
         let fails = |stage: &Stage| {
             stage.expr.may_fail() || matches!(stage.kind, StageKind::Scatter { .. })

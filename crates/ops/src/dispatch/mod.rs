@@ -360,12 +360,10 @@ fn with_kernel(
     loc: Loc,
 ) -> Result<Outputs> {
     let device = device.map_or_else(|| device_of(state, args), Ok)?;
-    let (own, of_host) = (state.kernel(device.kind()), state.kernel(Device::Cpu.kind()));
-    // A kernel for every device that is not made of operators reads memory of the host.
-    let on_host = device != Device::Cpu
-        && own.is_none_or(|own| of_host.is_some_and(|of_host| Arc::ptr_eq(own, of_host)))
-        && host_fallback::runs_host_kernels(device);
-    let kernel = if on_host { of_host } else { own };
+    let (kernel, on_host) = match host_fallback::kernel_of_host(state, device) {
+        Some(of_host) => (of_host, true),
+        None => (state.kernel(device.kind()), false),
+    };
     match (kernel, state.builtin) {
         (Some(_), Some(def))
             if (device == Device::Cpu || on_host) && mode::uses_builtin_kernels() =>

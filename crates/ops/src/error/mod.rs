@@ -184,13 +184,16 @@ impl Error {
     }
 
     /// The error of a device. That of a kernel names the operator and the line of its launch, if
-    /// the device knows them.
-    pub(crate) fn of_fault(device: Device, fault: Fault) -> Error {
+    /// they are known. Without a line of its own the launch has that of the run.
+    pub(crate) fn of_fault(device: Device, fault: Fault, call_site: Option<Loc>) -> Error {
         match fault {
-            Fault::Kernel { error, origin } => match origin.as_deref() {
-                Some(Origin { op, loc: Some(loc) }) => Error::from(error).in_call(op, *loc),
-                _ => error.into(),
-            },
+            Fault::Kernel { error, origin } => {
+                let origin = origin.as_deref();
+                match origin.and_then(|Origin { op, loc }| Some((op, loc.or(call_site)?))) {
+                    Some((op, loc)) => Error::from(error).in_call(op, loc),
+                    None => error.into(),
+                }
+            }
             other => AccessError::Fault(device, other).into(),
         }
     }

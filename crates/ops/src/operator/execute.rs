@@ -18,7 +18,7 @@ use crate::fake::FakeCtx;
 use crate::library::{Op, OpState};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
-use crate::tensor::storage::Storage;
+use crate::tensor::storage::{Poison, Storage};
 use maquette_ir::Layout;
 use maquette_ir::typing::{broadcast, can_cast, contiguous_strides, elementwise_strides};
 use smallvec::SmallVec;
@@ -92,6 +92,11 @@ impl Pointwise {
         };
         Ok(PointwiseCall { compiled, operands, meta })
     }
+}
+
+/// Whether an error is that of an operand, which was found when the operand was read.
+fn is_of_operand(e: &Error, args: &[Value]) -> bool {
+    args.iter().flat_map(Value::tensors).any(|t| t.poisoned().is_some_and(|own| own.is_same(e)))
 }
 
 /// Groups tensors as the schema declares the returns: one value each, or one list.
@@ -186,13 +191,17 @@ impl OpDef {
                 let written = mutated_args(state, args);
                 resolve_overlap(state, args, same_view_is_safe)?;
                 let borrowed = borrow_args(op, state, args)?;
-                let lifted = self.lift_poison(state, &written);
-                let out = self.compute(op, state, borrowed.args()).inspect_err(|e| {
-                    if let Some((storage, first)) = &lifted {
-                        storage.poison(first);
-                    }
+                let lifted = self.lift_poison(state, borrowed.args(), &written);
+                let computed = self.compute(op, state, borrowed.args());
+                if let (Err(_), Some((storage, poison))) = (&computed, lifted) {
+                    storage.restore_poison(poison);
+                }
+                let out = computed.inspect_err(|e| {
                     // Every other error is raised before the first write.
-                    if fails_half_written && matches!(e.kind(), ErrorKind::Kernel(_)) {
+                    if fails_half_written
+                        && matches!(e.kind(), ErrorKind::Kernel(_))
+                        && !is_of_operand(e, borrowed.args())
+                    {
                         written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(e));
                     }
                 })?;
@@ -204,21 +213,23 @@ impl OpDef {
         }
     }
 
-    /// Lifts the poison of the storage that a call will cover with what it writes: the storage and
-    /// its error. The call has borrowed the storage, so nobody reads it meanwhile.
+    /// Lifts the poison of the storage that a call will cover with what it writes. The call has
+    /// borrowed the storage, so nobody reads it meanwhile, and it reads none of its contents.
     #[inline]
     fn lift_poison<'a>(
         &self,
         state: &OpState,
+        args: &[Value],
         written: &'a [Value],
-    ) -> Option<(&'a Arc<Storage>, Error)> {
+    ) -> Option<(&'a Arc<Storage>, Poison)> {
         let [Value::Tensor(target)] = written else { return None };
-        target.poisoned()?;
-        if !self.overwrites_target(state) || !target.covers_storage() {
+        let storage = target.own_storage().ok().filter(|storage| storage.may_be_poisoned())?;
+        let sees = |t: &&Tensor| t.has_storage_of(target);
+        let is_read = || args.iter().flat_map(Value::tensors).filter(sees).count() > 1;
+        if !self.overwrites_target(state) || !target.covers_storage() || is_read() {
             return None;
         }
-        let storage = target.storage().ok()?;
-        Some((storage, storage.lift_poison()?))
+        Some((storage, storage.lift_poison()))
     }
 
     /// The part of [`OpDef::run`] that runs while the arguments are borrowed.

@@ -101,7 +101,7 @@ impl Op {
         let Ok(state) = self.state() else { return false };
         match state.plain_builtin() {
             Some(def) => def.falls_back_to_host(&state),
-            None => state.kernel(device.kind()).is_none() && runs_host_kernels(device),
+            None => kernel_of_host(&state, device).is_some_and(|kernel| kernel.is_some()),
         }
     }
 }
@@ -123,6 +123,18 @@ impl OpDef {
     }
 }
 
+/// The kernel for the CPU, if it serves a call on another device: on copies in host memory. `None`
+/// in it if there is no such kernel, either. A kernel for every device that is not made of
+/// operators reads memory of the host.
+pub(crate) fn kernel_of_host(state: &OpState, device: Device) -> Option<Option<&KernelFn>> {
+    if device == Device::Cpu {
+        return None;
+    }
+    let (own, of_host) = (state.kernel(device.kind()), state.kernel(Device::Cpu.kind()));
+    let is_of_host = own.is_none_or(|own| of_host.is_some_and(|host| Arc::ptr_eq(own, host)));
+    (is_of_host && runs_host_kernels(device)).then_some(of_host)
+}
+
 /// Whether the kernels that users register for the CPU serve a device, too.
 pub(crate) fn runs_host_kernels(device: Device) -> bool {
     opened(device).is_ok_and(|device| device.target().runs_host_kernels)
@@ -141,6 +153,13 @@ pub(crate) fn of_kernel(op: Op, kernel: &KernelFn, device: Device, loc: Loc) -> 
     })
 }
 
+/// Whether a call moves elements between the host and a device, or between devices: the host has a
+/// part in that.
+fn is_transfer(state: &OpState, device: Device, args: &[Value]) -> bool {
+    state.builtin.is_some_and(|def| def.role.is_data_movement())
+        && args.iter().flat_map(Value::tensors).any(|t| t.device() != device)
+}
+
 /// Runs a call on copies in host memory. `args` are borrowed for the call, `device` is that of the
 /// results, and `run` computes on arguments of the host.
 ///
@@ -154,11 +173,13 @@ pub(crate) fn on_host(
     args: &[Value],
     run: impl FnOnce(&mut [Value]) -> Result<Outputs>,
 ) -> Result<Outputs> {
-    let name = op.shared_name().to_string();
-    if rule() == HostFallback::Refuse {
-        return Err(CallError::HostFallback { device: device.kind(), op: name }.into());
+    if !is_transfer(state, device, args) {
+        let name = op.shared_name().to_string();
+        if rule() == HostFallback::Refuse {
+            return Err(CallError::HostFallback { device: device.kind(), op: name }.into());
+        }
+        *COUNTS.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += 1;
     }
-    *COUNTS.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += 1;
     let mut copies: Vec<(Tensor, Tensor)> = Vec::new();
     let mut to_host = |t: &Tensor| -> Result<Tensor> {
         if t.is_on_host() {

@@ -51,6 +51,7 @@ pub(super) fn compute(
 ) -> Result<Option<Outputs>> {
     let Some(args) = on_device(device, args)? else { return Ok(None) };
     let on = On { device, called: op.shared_name() };
+    let called_def = def;
     match &def.lowering {
         Lowering::Pointwise(_) | Lowering::Compute(_) => {
             let results = results(def, op, state, &on, &args)?;
@@ -61,7 +62,8 @@ pub(super) fn compute(
             let (op, def) = state.functional_variant()?;
             let inner = op.state()?;
             let is_done = match &def.lowering {
-                Lowering::Pointwise(_) => {
+                Lowering::Pointwise(p) if !is_read_twice(&args) => {
+                    p.call(called_def, &inner, &args, Some(target.meta()))?;
                     let outs = SmallVec::from_elem(target.clone(), 1);
                     launched(op, &on, &args, outs)?.is_some()
                 }
@@ -95,6 +97,13 @@ fn on_device(device: Device, args: &[Value]) -> Result<Option<Args>> {
         false => t.uploaded(device),
     };
     args.iter().map(|v| v.map_tensors(&mut copy)).collect::<Result<Args>>().map(Some)
+}
+
+/// Whether another operand than the target sees the target's memory.
+fn is_read_twice(args: &[Value]) -> bool {
+    let mut tensors = args.iter().flat_map(Value::tensors);
+    let target = tensors.next();
+    target.is_some_and(|target| tensors.any(|t| t.has_storage_of(target)))
 }
 
 /// The results of a functional operator, in new memory.
@@ -141,11 +150,7 @@ fn launched(op: Op, on: &On, args: &[Value], outs: Tensors) -> Result<Option<Ten
     };
     let mut in_place: SmallVec<[(usize, usize); 1]> = SmallVec::new();
     for j in 0..call.results().len() {
-        let mut same = (0..call.operands().len()).filter(|k| is_target(*k, j));
-        in_place.extend(same.next().map(|k| (k, j)));
-        if same.next().is_some() {
-            return Ok(None);
-        }
+        in_place.extend((0..call.operands().len()).filter(|k| is_target(*k, j)).map(|k| (k, j)));
     }
     let call = match in_place.is_empty() {
         true => Some(call),
@@ -171,18 +176,16 @@ fn launch(call: PreparedCall, on: &On, operands: &[&Tensor], outs: &[&Tensor]) -
         }
     }
     let On { device, called } = *on;
-    let reports_late = opened(device)?.target().reports_late;
-    let own = (reports_late && call.may_fail()).then(Arc::<FailureSlot>::default);
+    // Any launch may fail: scratch memory may be missing.
+    let own = opened(device)?.target().reports_late.then(Arc::<FailureSlot>::default);
     let call = call.with_origin(called.clone(), mode::current_loc());
     // SAFETY: see the module.
     unsafe { call.launch(&addresses, &[], own.as_ref()) }?;
-    let mut slots: SmallVec<[LateSlot; 1]> =
-        own.map(|slot| LateSlot { device, slot }).into_iter().collect();
-    for t in operands {
+    // The first error comes first. What a target may have had stays there.
+    let mut slots: SmallVec<[LateSlot; 1]> = SmallVec::new();
+    for t in operands.iter().filter(|t| !outs.iter().any(|out| out.has_storage_of(t))) {
         slots.extend(t.own_storage()?.late_slots());
     }
-    if !slots.is_empty() {
-        outs.iter().try_for_each(|out| out.own_storage().map(|s| s.poison_late(&slots)))?;
-    }
-    Ok(())
+    slots.extend(own.map(|slot| LateSlot { device, slot, call_site: None }));
+    outs.iter().try_for_each(|out| out.own_storage().map(|s| s.poison_late(&slots)))
 }

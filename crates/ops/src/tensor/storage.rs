@@ -160,9 +160,17 @@ pub struct LateSlot {
     pub device: Device,
     /// The slot.
     pub slot: Arc<FailureSlot>,
+    /// The line that started the run, for launches without a line.
+    pub call_site: Option<Loc>,
 }
 
 impl LateSlot {
+    /// The error of the first launch that has failed by now.
+    pub fn error(&self) -> Option<Error> {
+        let fault = self.slot.fault()?.clone();
+        Some(Error::of_fault(self.device, fault, self.call_site))
+    }
+
     /// Whether no launch can fail any more, and none has failed.
     fn is_harmless(&self) -> bool {
         self.slot.is_settled() && self.slot.fault().is_none()
@@ -171,7 +179,7 @@ impl LateSlot {
 
 /// The error of a failed write, and the launches that may still fail.
 #[derive(Default)]
-struct Poison {
+pub(crate) struct Poison {
     error: Option<Error>,
     slots: SmallVec<[LateSlot; 1]>,
 }
@@ -180,10 +188,7 @@ impl Poison {
     /// The error, if a launch has failed by now.
     fn found(&mut self) -> Option<Error> {
         if self.error.is_none() {
-            let mut slots = self.slots.iter();
-            self.error = slots.find_map(|LateSlot { device, slot }| {
-                Some(Error::of_fault(*device, slot.fault()?.clone()))
-            });
+            self.error = self.slots.iter().find_map(LateSlot::error);
         }
         self.error.clone()
     }
@@ -196,8 +201,8 @@ pub struct Storage {
     version: AtomicU64,
     /// The line of the last write, once a derivative depends on the contents.
     last_write: OnceLock<Mutex<Option<Loc>>>,
-    /// Whether there is an error in `poison`, or a launch that may still fail. It changes under that
-    /// lock.
+    /// Whether there is an error in `poison`, or a launch that may still fail. It changes under
+    /// that lock.
     may_be_poisoned: AtomicBool,
     poison: Mutex<Poison>,
     made_in_epoch: u64,
@@ -304,6 +309,9 @@ impl Storage {
     /// Poisons the storage if a launch fails later: one that writes it, or that writes what it
     /// depends on.
     pub(crate) fn poison_late(&self, slots: &[LateSlot]) {
+        if slots.is_empty() {
+            return;
+        }
         let mut poison = self.lock_poison();
         poison.slots.retain(|slot| !slot.is_harmless());
         for slot in slots.iter().filter(|slot| !slot.is_harmless()) {
@@ -333,12 +341,26 @@ impl Storage {
         }
     }
 
-    /// Takes the error. The caller holds the borrow of a write that covers the storage, and poisons
-    /// the storage again if that write fails.
-    pub(crate) fn lift_poison(&self) -> Option<Error> {
+    /// Whether the storage is poisoned, or a launch may still poison it.
+    #[inline]
+    pub(crate) fn may_be_poisoned(&self) -> bool {
+        self.may_be_poisoned.load(Ordering::Acquire)
+    }
+
+    /// Takes the error, and the launches that may still fail. The caller holds the borrow of a
+    /// write that covers the storage, and [restores](Storage::restore_poison) them if that write
+    /// fails.
+    pub(crate) fn lift_poison(&self) -> Poison {
         let mut poison = self.lock_poison();
         self.may_be_poisoned.store(false, Ordering::Release);
-        std::mem::take(&mut *poison).found()
+        std::mem::take(&mut *poison)
+    }
+
+    /// Undoes [`Storage::lift_poison`].
+    pub(crate) fn restore_poison(&self, lifted: Poison) {
+        let mut poison = self.lock_poison();
+        *poison = lifted;
+        self.may_be_poisoned.store(true, Ordering::Release);
     }
 
     fn lock_poison(&self) -> MutexGuard<'_, Poison> {

@@ -38,7 +38,7 @@ fn elements(at: Address, layout: &Concrete) -> Elements<'_> {
 }
 
 fn failed(device: Device) -> impl Fn(Fault) -> Error {
-    move |fault| Error::of_fault(device, fault)
+    move |fault| Error::of_fault(device, fault, None)
 }
 
 impl Tensor {
@@ -63,6 +63,8 @@ impl Tensor {
         // SAFETY: the bytes lie in the storage; nobody writes the elements among them.
         unsafe { opened(device)?.queue().download(Address::of_host(ptr), bytes) }
             .map_err(failed(device))?;
+        // The launches before are done, and one of them may have failed.
+        self.alive()?;
         Ok(host)
     }
 
@@ -124,11 +126,13 @@ impl Tensor {
     /// As [`Tensor::uploaded`].
     pub(crate) fn copy_elements_of(&self, from: &Tensor) -> Result<()> {
         let device = self.device();
-        let (from, to) = (from.raw_on_device()?, self.raw_on_device()?);
-        let source = elements(Address::of_host(from.ptr), &from.layout);
-        let target = elements(Address::of_host(to.ptr), &to.layout);
+        let (read, written) = (from.raw_on_device()?, self.raw_on_device()?);
+        let source = elements(Address::of_host(read.ptr), &read.layout);
+        let target = elements(Address::of_host(written.ptr), &written.layout);
         // SAFETY: the layouts lie in their storages, which are borrowed.
-        unsafe { opened(device)?.queue().copy(source, target) }.map_err(failed(device))
+        unsafe { opened(device)?.queue().copy(source, target) }.map_err(failed(device))?;
+        self.own_storage()?.poison_late(&from.own_storage()?.late_slots());
+        Ok(())
     }
 
     /// The tensor, or a copy on the host if host code cannot read the tensor's memory. A tensor

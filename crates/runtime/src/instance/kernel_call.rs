@@ -41,7 +41,7 @@ pub(crate) struct KernelOperand {
 pub(crate) enum ExpectedResult {
     /// A mutated argument, which is not a result of the node.
     Argument,
-    /// A tensor of these sizes and strides, on the CPU.
+    /// A tensor of these sizes and strides, on the device of the call.
     Tensor {
         dtype: DType,
         sizes: SmallVec<[i64; 4]>,

@@ -1,70 +1,102 @@
 //! Errors of launches on a device whose work is done later.
 //!
 //! The launches of a run share a [slot](FailureSlot): after the first that fails, the device leaves
-//! out the others, so that the memory of the caller is as after the error on the CPU. What the run
-//! writes from the first launch on that may fail is poisoned if the slot has an error, and so is
-//! what depends on inputs that may still be poisoned.
+//! out the others, so that the memory of the caller is as after the error on the CPU. From the
+//! first launch on that the values of its operands can make fail, the run has a slot of its own for
+//! them: what was written before is right, whatever they do. A step that is not a launch waits for
+//! them.
+//!
+//! **Invariant:** a storage that a launch writes has the slots of the launch, and of everything
+//! that the launch reads.
+//!
+//! **Cost:** for each launch, a look at the storages that it reads and writes.
 
 use super::Run;
-use crate::instance::{Launch, Origin};
+use crate::instance::{Launch, Origin, Step};
 use maquette_device::FailureSlot;
-use maquette_invoke::ExternalTensors;
+use maquette_invoke::SourceInfo;
 use maquette_ir::Device;
 use maquette_ir::buffer_plan::BufferId;
-use maquette_ops::internals::{LateSlot, StorageInternals, TensorInternals, reports_late};
-use maquette_ops::{Result, Tensor, Value};
+use maquette_ops::internals::{
+    LateSlot, StorageInternals, TensorInternals, reports_late, wait_for,
+};
+use maquette_ops::{Result, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// How the late errors of a run are found.
 pub(super) struct LateErrors {
-    slot: Arc<FailureSlot>,
-    /// The slots of what the run writes: those of its inputs, and its own as soon as a launch may
-    /// have failed.
-    slots: SmallVec<[LateSlot; 1]>,
+    /// The slot of the next launch.
+    slot: LateSlot,
+    /// The slots of what the run has read and launched so far.
+    slots: SmallVec<[LateSlot; 2]>,
+    /// Whether an earlier launch may have failed by its operands.
     may_have_failed: bool,
 }
 
 impl LateErrors {
     /// `None` on a device that reports errors at once.
-    ///
-    /// # Errors
-    /// A tensor is poisoned.
-    pub fn of_run(device: Device, external: &ExternalTensors) -> Result<Option<LateErrors>> {
-        if !reports_late(device) {
-            return Ok(None);
-        }
-        let mut slots: SmallVec<[LateSlot; 1]> = SmallVec::new();
-        let inputs = external.graph_inputs().iter().flat_map(Value::tensors);
-        for t in inputs.chain(external.consts()) {
-            slots.extend(t.own_storage()?.late_slots());
-        }
-        Ok(Some(LateErrors { slot: Arc::default(), slots, may_have_failed: false }))
+    pub fn of_run(device: Device, source_info: &SourceInfo<'_>) -> Option<LateErrors> {
+        reports_late(device).then(|| {
+            let (slot, call_site) = (Arc::default(), Some(source_info.call_site));
+            let slot = LateSlot { device, slot, call_site };
+            LateErrors { slots: SmallVec::from_elem(slot.clone(), 1), slot, may_have_failed: false }
+        })
     }
 
-    /// The slots of what a launch writes.
-    fn after(&mut self, device: Device, launch: &Launch) -> &[LateSlot] {
+    /// Gets a slot for the launches from the first on that its operands can make fail.
+    fn before(&mut self, launch: &Launch) {
         if launch.call.may_fail() && !self.may_have_failed {
             self.may_have_failed = true;
-            self.slots.push(LateSlot { device, slot: self.slot.clone() });
+            self.slot = LateSlot { slot: Arc::default(), ..self.slot.clone() };
+            self.slots.push(self.slot.clone());
         }
-        &self.slots
+    }
+
+    fn add(&mut self, slots: impl IntoIterator<Item = LateSlot>) {
+        for new in slots {
+            if !self.slots.iter().any(|own| Arc::ptr_eq(&own.slot, &new.slot)) {
+                // Errors of operands come before those of the run.
+                self.slots.insert(0, new);
+            }
+        }
     }
 }
 
 impl Run<'_> {
-    /// The slot of launches, on a device that reports errors late.
+    /// The slot of a launch, on a device that reports errors late.
     pub(super) fn slot(&self) -> Option<&Arc<FailureSlot>> {
-        self.late.as_ref().map(|late| &late.slot)
+        self.late.as_ref().map(|late| &late.slot.slot)
     }
 
-    /// Poisons what a launch has written, if it or an earlier one fails later.
-    #[cold]
+    /// Prepares the slots for a step. A step that is not a launch waits for earlier launches that
+    /// may have failed: it may write memory of the caller, or have another effect.
+    ///
+    /// # Errors
+    /// An earlier launch has failed.
+    pub(super) fn begin_step(&mut self, step: &Step) -> Result<()> {
+        let Some(late) = &mut self.late else { return Ok(()) };
+        match step {
+            Step::Launch(launch) => late.before(launch),
+            Step::Call(_) | Step::Region(_) | Step::Copy { .. } if late.may_have_failed => {
+                wait_for(late.slot.device)?;
+                if let Some(e) = late.slot.error() {
+                    return Err(e);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Poisons what a launch has written, if the launch fails later, or one on which it depends.
     pub(super) fn poison_late(&mut self, launch: &Launch) -> Result<()> {
         let Some(late) = &mut self.late else { return Ok(()) };
-        let slots = late.after(self.planned.device, launch);
-        if slots.is_empty() {
-            return Ok(());
+        let tensor_of = |base: usize| self.memory.bases.get(base)?.tensor.as_ref();
+        for place in &launch.places {
+            if let Some(tensor) = tensor_of(place.base as usize) {
+                late.add(tensor.own_storage()?.late_slots());
+            }
         }
         let writes: &[BufferId] = match &launch.origin {
             Origin::Infallible { writes, .. } => writes,
@@ -74,11 +106,8 @@ impl Run<'_> {
         let written = writes.iter().map(|buffer| buffer.index());
         // Operators that are called read the arena, too.
         let arenas = self.planned.plan.buffers.len()..self.memory.bases.len();
-        for base in written.chain(arenas) {
-            let base = self.memory.bases.get(base);
-            if let Some(tensor) = base.and_then(|base| base.tensor.as_ref()) {
-                tensor.own_storage()?.poison_late(slots);
-            }
+        for tensor in written.chain(arenas).filter_map(tensor_of) {
+            tensor.own_storage()?.poison_late(&late.slots);
         }
         Ok(())
     }

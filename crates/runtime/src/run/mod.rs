@@ -107,7 +107,7 @@ pub(crate) fn run_instance(
         outputs,
         pending_checks,
         written,
-        late: LateErrors::of_run(planned.device, external)?,
+        late: LateErrors::of_run(planned.device, source_info),
     };
     let mut segment: Arc<Segment> = instance.first.clone();
     loop {
@@ -139,6 +139,9 @@ impl Run<'_> {
     }
 
     fn step(&mut self, segment: &Segment, step: &Step) -> Result<()> {
+        if self.late.is_some() {
+            self.begin_step(step)?;
+        }
         match step {
             Step::Launch(launch) => self.launch(segment, launch),
             Step::Region(region) => self.region_by_nodes(segment, region),

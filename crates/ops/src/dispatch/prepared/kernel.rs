@@ -12,6 +12,7 @@ use crate::dispatch::{failures, fake, for_caller, poison_in};
 use crate::error::{FakeError, Result};
 use crate::library::{KernelFn, Op, OpState, Tag};
 use crate::mode;
+use crate::operator::host_fallback;
 use crate::tensor::Tensor;
 use crate::tensor::overlap::may_self_overlap;
 use maquette_ir::{Device, Loc};
@@ -31,14 +32,17 @@ impl Op {
     /// fake, on one device, with plain sizes and a storage of their own each.
     ///
     /// `None` if calls have to go through the dispatcher: the operator is builtin, has no kernel
-    /// for the device, or returns a view of an argument that it does not mutate; the arguments do not
-    /// fit it; or a mutated one overlaps itself.
+    /// that reads memory of the device, or returns a view of an argument that it does not mutate;
+    /// the arguments do not fit it; or a mutated one overlaps itself.
     #[track_caller]
     pub fn prepare_kernel(self, args: &mut Args) -> Option<PreparedKernel> {
         crate::library::ask_registrations(Loc::caller());
         let state = self.shared_state().ok()?;
         let first = args.iter().flat_map(Value::tensors).next();
         let device = first.map_or(Device::Cpu, Tensor::device);
+        if host_fallback::kernel_of_host(&state, device).is_some() {
+            return None;
+        }
         let kernel = state.kernel(device.kind())?.clone();
         let facts = &state.facts;
         if state.builtin.is_some()

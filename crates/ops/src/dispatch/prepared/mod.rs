@@ -173,7 +173,8 @@ impl PreparedCall {
                 return None;
             }
         }
-        let kernel = self.kernel.as_mut()?;
+        // Where nothing is computed, nothing is overwritten.
+        let Some(kernel) = self.kernel.as_mut() else { return Some(self) };
         let values = (&kernel.symbols[..], &kernel.numbers[..]);
         kernel.launch = bind(&*kernel.kernel, values, (&self.operands, &self.results), pairs)?;
         Some(self)
@@ -185,8 +186,8 @@ impl PreparedCall {
     ///
     /// # Errors
     /// The error of the kernel. Then the results are partly written. A device that reports late
-    /// puts the error into `slot`, with the line of [`PreparedCall::with_origin`]. A packed operand is
-    /// of another call.
+    /// puts the error into `slot`, with the line of [`PreparedCall::with_origin`]. A packed operand
+    /// is of another call.
     ///
     /// # Safety
     /// Each address is that of the first element of memory in which all elements of the layout lie,
@@ -203,7 +204,7 @@ impl PreparedCall {
         let failing = slot.map(|slot| Failing { slot, origin: self.origin.as_ref() });
         // SAFETY: the caller's promise.
         unsafe { kernel.launch.enqueue(addresses, packed, failing) }
-            .map_err(|fault| Error::of_fault(self.device, fault))
+            .map_err(|fault| Error::of_fault(self.device, fault, None))
     }
 
     /// The error of a failed launch in the operator's words. The arguments are those of the call.

@@ -42,6 +42,6 @@ impl PreparedCall {
         let launch = self.bound().ok_or_else(missing)?;
         // SAFETY: the caller's promise.
         unsafe { launch.pack(index, addresses) }
-            .map_err(|fault| Error::of_fault(self.device, fault))
+            .map_err(|fault| Error::of_fault(self.device, fault, None))
     }
 }
