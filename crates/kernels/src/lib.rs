@@ -43,7 +43,7 @@ mod window;
 
 pub use attention::{Attention, attention, attention_backward};
 pub use conv::{conv, conv_transpose};
-pub use copy::{CopyPlan, DenseFill, copy, fill};
+pub use copy::{copy, fill};
 pub use driver::{host_backend, host_memory, host_queue};
 pub use element::{Class, Element};
 pub use error::KernelError;
@@ -54,11 +54,9 @@ pub use index::{
 };
 pub use isa::Isa;
 pub use layer_norm::{LayerNorm, LayerNormBackward, layer_norm, layer_norm_backward};
-pub use loops::{
-    KernelFunctions, LaunchPlan, LoopKernel, PackedOperand, SpecialPlan, without_specialisations,
-};
+pub use loops::{KernelFunctions, LoopKernel, without_specialisations};
 pub use peak_loops::{multiply_adds_f32, multiply_adds_f64, read_words};
-pub use pointwise::{ContiguousKernel, PointwisePlan, pointwise, pointwise_on};
+pub use pointwise::{ContiguousKernel, pointwise, pointwise_on};
 pub use pooling::{adaptive_avg_pool, avg_pool, max_pool};
 pub use random::{Philox, normal, philox4x32, randint, uniform};
 pub use reduce::{ReduceOp, argminmax, minmax_with_index, reduce, reduce_on};

@@ -2,7 +2,8 @@
 
 use super::{Layout, LoopKernel, Tensor, floats, noise, results};
 use crate::error::Result;
-use crate::{Isa, PackedOperand, View, ViewMut};
+use crate::loops::PackedOperand;
+use crate::{Isa, View, ViewMut};
 use maquette_ir::Scalar;
 use maquette_ir::loops::LoopNest;
 
