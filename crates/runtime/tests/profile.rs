@@ -8,10 +8,12 @@ use maquette_invoke::SourceInfo;
 use maquette_ir::fused::FusionKind;
 use maquette_ir::graph::Graph;
 use maquette_ir::program_form::ProgramForm;
+use maquette_ir::{DType, Device};
 use maquette_ops::{FakeCtx, Result, Tensor, Value, Work, custom_op};
 use maquette_runtime::Executable;
 use maquette_runtime::peaks::{Bandwidth, Peaks, Rate};
 use maquette_runtime::profile::{KernelKind, Profile, ProfileOptions};
+use maquette_test_device as _;
 use std::sync::Once;
 use std::time::Duration;
 
@@ -87,6 +89,27 @@ fn kernels_have_operators_and_work() {
     let values: Vec<&str> = profile.kernels.iter().map(|k| &k.value[..]).collect();
     assert_eq!(values, ["relu", "twice", "_softmax", "sort"]);
     assert_eq!(profile.kernels[0].sizes[..], [16, 32]);
+}
+
+/// The steps of a program on another device are waited for, and say where they run.
+#[test]
+fn a_profile_says_which_operators_run_on_the_host() {
+    let text = "graph g(%x: f32[8, 8] device test:0) -> (f32[8, 8] device test:0) {
+        %relu: f32[8, 8] device test:0 = aten::relu(%x)
+        %sort: f32[8, 8] device test:0, %order: i64[8, 8] device test:0 = aten::sort(%relu)
+        return %sort
+    }";
+    let eye = Tensor::eye(8, DType::F32).to_device(Device::test(0));
+    let options = ProfileOptions::new().warm_up(1).repeat(2);
+    let profile = executable(text).profile(&[eye.into()], &options, &SourceInfo::of_caller());
+    let profile = profile.unwrap();
+    let found: Vec<(KernelKind, String)> =
+        profile.kernels.iter().map(|k| (k.kind, k.label())).collect();
+    let on_host = |(kind, label): &(KernelKind, String)| {
+        *kind == KernelKind::OnHost && label.ends_with("(on the host)")
+    };
+    assert!(profile.is_compiled && on_host(&found[1]), "{found:?}");
+    assert_eq!(found[0], (KernelKind::Operator, "relu".to_owned()));
 }
 
 #[test]

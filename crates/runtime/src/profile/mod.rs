@@ -173,7 +173,7 @@ struct Launched {
 
 impl KernelProfile {
     /// The kernel in a few words: its operators without overloads, and builtin ones without their
-    /// namespace.
+    /// namespace; whether they run on the host for another device.
     pub fn label(&self) -> String {
         if self.kind == KernelKind::Copy {
             return format!("copy of %{}", self.value);
@@ -184,7 +184,8 @@ impl KernelProfile {
             let name = bare.unwrap_or(&op.name);
             name.split('.').next().unwrap_or(name).to_owned()
         };
-        self.operators.iter().map(name).collect::<Vec<_>>().join(" + ")
+        let names = self.operators.iter().map(name).collect::<Vec<_>>().join(" + ");
+        if self.kind == KernelKind::OnHost { format!("{names} (on the host)") } else { names }
     }
 
     /// The lines of its operators, without repetition, in order.
