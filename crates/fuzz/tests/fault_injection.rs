@@ -13,6 +13,7 @@ use maquette_fuzz::oracle::{
 };
 use maquette_ir::fault_injection::{self, Fault};
 use maquette_ir::{DType, Device};
+use maquette_test_device as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
