@@ -68,9 +68,6 @@ pub(super) const QUESTIONS: [&str; 7] = [
     "question: text",
 ];
 
-/// The question whose answer is the number of writes to a storage.
-const VERSION: i64 = 0;
-
 /// The question whose answer depends on all elements.
 const TEXT: i64 = 6;
 
@@ -152,14 +149,8 @@ pub(super) fn register() -> Result<()> {
     let call = |op: Op, args: Args, loc: Loc| op.call_at(args, loc);
     op("asks(Tensor x, Tensor? of, int question) -> Tensor")
         .kernel(move |x: &Tensor, of: Option<&Tensor>, question: i64| {
-            let of = match question {
-                // A functional program gives a kernel other storages, which have other versions.
-                VERSION => None,
-                // A kernel reads only what it is given. No text says of a tensor that it is
-                // poisoned.
-                TEXT => of.or(Some(x)),
-                _ => of,
-            };
+            // A kernel reads only what it is given. No text says of a tensor that it is poisoned.
+            let of = if question == TEXT { of.or(Some(x)) } else { of };
             ask(x, of, question, &mut { call })
         })
         .register()?

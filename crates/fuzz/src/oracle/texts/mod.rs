@@ -10,6 +10,7 @@ mod mutate;
 
 use super::check::is_internal;
 use super::outcome::{Comparison, Outcome};
+use super::statements::ASKS;
 use inputs::Inputs;
 use maquette_check::Rng;
 use maquette_check::values::catch_panics;
@@ -233,8 +234,9 @@ fn check_text(text: &str, rng: &mut Rng, report: &mut TextReport) -> Result<()> 
     if checked.is_err() {
         return Ok(());
     }
-    // That the regions of a functional graph do not overlap is a promise of its maker.
-    if graph.nodes().any(|n| is_functional_op(graph.op_name(n))) {
+    // That the regions of a functional graph do not overlap is a promise of its maker. A kernel that
+    // asks for the state of a storage gets other storages from a functional program.
+    if graph.nodes().map(|n| graph.op_name(n)).any(|op| is_functional_op(op) || op == ASKS) {
         return Ok(());
     }
     let Some(inputs) = Inputs::choose(&graph, rng) else { return Ok(()) };
