@@ -164,24 +164,24 @@ fn errors_are_those_of_the_interpreter() {
     }";
     insta::assert_snapshot!(errors(program, || vec![x(), index(2)]), @r"
     aten::gather: index 2 is out of bounds for dimension 0 with size 2
-      at crates/runtime/tests/runs.rs:42
+      at crates/runtime/tests/runs.rs:43
       %relu: f32[2] = aten::relu(%x)
     > %gather: f32[1] = aten::gather(%relu, 0, %i)
     ");
     insta::assert_snapshot!(errors(program, || vec![x()]), @r"
     the graph takes 2 inputs, found 1
-      at crates/runtime/tests/runs.rs:42
+      at crates/runtime/tests/runs.rs:43
     ");
     insta::assert_snapshot!(
         errors(program, || vec![Value::from(Tensor::from([1.0f32])), index(0)]),
         @r"
         input `x`: size 0 must be 2, found 1 (the trace is specialized to this value; make the dimension dynamic to vary it)
-          at crates/runtime/tests/runs.rs:42
+          at crates/runtime/tests/runs.rs:43
         "
     );
     insta::assert_snapshot!(errors(program, || vec![x(), Value::from(1i64)]), @r"
     input `i`: the kind must be a tensor, found the integer 1
-      at crates/runtime/tests/runs.rs:42
+      at crates/runtime/tests/runs.rs:43
     ");
     let division = "graph g(%x: i64[1]) -> (i64[1]) {
         %y: i64[1] = aten::floor_divide.Scalar(%x, 0)
@@ -189,7 +189,7 @@ fn errors_are_those_of_the_interpreter() {
     }";
     insta::assert_snapshot!(errors(division, || vec![index(2)]), @r"
     aten::floor_divide.Scalar: integer division by zero
-      at crates/runtime/tests/runs.rs:42
+      at crates/runtime/tests/runs.rs:43
     > %floor_divide: i64[1] = aten::floor_divide.Scalar(%x, 0)
     ");
     let explained = "graph g(%x: f32[2], %t: i64[]) -> (f32[]) {
@@ -200,7 +200,7 @@ fn errors_are_those_of_the_interpreter() {
     let class = || Value::from(Tensor::scalar(7i64));
     insta::assert_snapshot!(errors(explained, || vec![x(), class()]), @r"
     aten::multi_margin_loss: `target` holds the class 7, but `self` has 2 classes
-      at crates/runtime/tests/runs.rs:42
+      at crates/runtime/tests/runs.rs:43
       %relu: f32[2] = aten::relu(%x)
     > %multi_margin_loss: f32[] = aten::multi_margin_loss(%relu, %t)
     ");
@@ -210,7 +210,7 @@ fn errors_are_those_of_the_interpreter() {
     }";
     insta::assert_snapshot!(errors(missing, || vec![x()]), @r#"
     there is no operator `nobody::knows`; if a crate defines it, that crate must be linked: write `use nobody as _;`
-      at crates/runtime/tests/runs.rs:42
+      at crates/runtime/tests/runs.rs:43
     > %call: f32[2], %call_1: f32[2] = ir::call("nobody::knows", %x)
     "#);
 }

@@ -152,7 +152,7 @@ fn a_wrong_result_is_refused_as_by_the_interpreter() {
     let x = || vec![Value::from(Tensor::from([1.0f32, 2.0]))];
     insta::assert_snapshot!(errors(program, x), @r"
     runtime::wrong: output 0: its fake kernel promises size 0 to be 2, but its kernel returned 3. Fix the fake kernel
-      at crates/runtime/tests/runs.rs:42
+      at crates/runtime/tests/runs.rs:43
       %relu: f32[2] = aten::relu(%x)
     > %wrong: f32[2] = runtime::wrong(%relu)
     ");

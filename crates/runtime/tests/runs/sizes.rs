@@ -76,7 +76,7 @@ fn an_assertion_on_a_size_from_data_names_its_message() {
     let all = || vec![Value::from(Tensor::from([1.0f32; 4]))];
     insta::assert_snapshot!(errors(POSITIONS, all), @r#"
     assertion failed: too many: `u0 <= 3` does not hold: u0 = 4
-      at crates/runtime/tests/runs.rs:42
+      at crates/runtime/tests/runs.rs:43
       %nonzero: i64[u0, 1] = aten::nonzero(%x)
       bind u0 = size(%nonzero, 0)
     > assert u0 <= 3 "too many"
@@ -116,7 +116,7 @@ fn a_failing_assertion_comes_before_memory_of_later_steps() {
     let inputs = || vec![Value::from(Tensor::from([1.0f32])), Value::from(1000i64)];
     insta::assert_snapshot!(errors(program, inputs), @r#"
     assertion failed: too many: `s0 <= 4` does not hold: s0 = 1000
-      at crates/runtime/tests/runs.rs:42
+      at crates/runtime/tests/runs.rs:43
     > assert s0 <= 4 "too many"
       %add: f32[1] = aten::add.Scalar(%x, 1.0)
       %view: f32[s0, 1125899906842624] = ir::view(%add, [s0, 1125899906842624], [0, 0], 0)
