@@ -185,6 +185,9 @@ pub(crate) fn on_host(
         if t.is_on_host() {
             return Ok(t.clone());
         }
+        if let Some((_, host)) = copies.iter().find(|(original, _)| original.is_same_handle(t)) {
+            return Ok(host.clone());
+        }
         let host = t.downloaded()?;
         copies.push((t.clone(), host.clone()));
         Ok(host)
