@@ -7,7 +7,7 @@
 //! **Cost:** a look-up hashes and compares a composition, which has a few entries for each operator
 //! of the region.
 
-use super::{BoundKernel, Operands, PreparedCall, Results, compiled};
+use super::{BoundKernel, DeviceKernels, Operands, PreparedCall, Results, compiled};
 use crate::library::Op;
 use maquette_device::{Computation, Kernel};
 use maquette_ir::fault_injection;
@@ -28,7 +28,7 @@ struct Kept {
     /// The computation, with the composed nest; `None` if there is none.
     computation: Option<Computation>,
     /// The kernels of devices.
-    kernels: SmallVec<[(Device, Option<Arc<dyn Kernel>>); 1]>,
+    kernels: DeviceKernels,
 }
 
 static KEPT: LazyLock<Mutex<FxHashMap<KernelDef, Kept>>> = LazyLock::new(Mutex::default);

@@ -68,6 +68,9 @@ struct BoundKernel {
     launch: Arc<dyn Launch>,
 }
 
+/// The kernels that devices have compiled for one computation; `None` of a device that has none.
+pub(crate) type DeviceKernels = SmallVec<[(Device, Option<Arc<dyn Kernel>>); 1]>;
+
 /// The kernel of a device for a computation; `None` if the device has none.
 pub(crate) fn compiled(device: Device, computation: &Computation) -> Option<Arc<dyn Kernel>> {
     let backend = opened(device).ok()?.backend();

@@ -4,7 +4,7 @@
 //! tensors. The variants of one key differ in the values that the lowering asked for.
 
 use super::{Arg, BuildNest, Check, Explain, NestCx, Operand, Size, ViewResult};
-use crate::dispatch::prepared::compiled;
+use crate::dispatch::prepared::{DeviceKernels, compiled};
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::operator::OpDef;
@@ -34,13 +34,13 @@ pub(super) struct PreparedNest {
     pub explain: Option<Explain>,
     checks: Vec<Check>,
     /// The kernels that devices have compiled for the nest.
-    compiled: RefCell<SmallVec<[(Device, Option<Arc<dyn Kernel>>); 1]>>,
+    compiled: RefCell<DeviceKernels>,
 }
 
 impl PreparedNest {
     /// The kernel of a device; `None` if the device has none.
     pub fn kernel_on(&self, device: Device) -> Option<Arc<dyn Kernel>> {
-        let known = |compiled: &SmallVec<[(Device, Option<Arc<dyn Kernel>>); 1]>| {
+        let known = |compiled: &DeviceKernels| {
             compiled.iter().find(|(on, _)| *on == device).map(|(_, kernel)| kernel.clone())
         };
         if let Some(kernel) = known(&self.compiled.borrow()) {
