@@ -80,7 +80,7 @@ fn a_write_that_covers_the_memory_ends_a_pending_error() {
     let (x, good) = (there([1.0, 2.0]), there([7.0, 8.0]));
     let held = held();
     let target = x.clone_tensor();
-    target.add_(&x.index_select(0, &indices([0, 5])));
+    target.add_(x.index_select(0, &indices([0, 5])));
     let partly = target.clone_tensor();
     target.copy_(&good);
     partly.select(0, 0).copy_(&good.select(0, 0));
@@ -106,7 +106,7 @@ fn the_first_of_two_errors_is_that_of_the_result() {
     let held = held();
     let first = indices([3, 4]).floor_divide(&zero);
     let line = line!() - 1;
-    let second = indices([5, 6]).floor_divide(&first.mul(&zero));
+    let second = indices([5, 6]).floor_divide(first.mul(&zero));
     drop(held);
     for t in [&first, &second] {
         let e = t.to_vec::<i64>().unwrap_err();
