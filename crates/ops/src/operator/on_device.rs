@@ -1,7 +1,7 @@
 //! Calls that run on the device of their tensors, with its own kernels.
 //!
 //! A builtin operator that is data is [prepared](Op::prepare) for the layouts of the call, as in a
-//! compiled program, and given to the queue of the device. What is not data runs on the host
+//! compiled program, and given to the queue of the device. Other operators run on the host
 //! ([`host_fallback`](super::host_fallback)).
 //!
 //! Safety of this module: the call has borrowed its arguments, and results are new. Every address
@@ -51,7 +51,6 @@ pub(super) fn compute(
 ) -> Result<Option<Outputs>> {
     let Some(args) = on_device(device, args)? else { return Ok(None) };
     let on = On { device, called: op.shared_name() };
-    let called_def = def;
     match &def.lowering {
         Lowering::Pointwise(_) | Lowering::Compute(_) => {
             let results = results(def, op, state, &on, &args)?;
@@ -59,15 +58,15 @@ pub(super) fn compute(
         }
         Lowering::InPlace(name) => {
             let target = args[0].tensor()?;
-            let (op, def) = state.functional_variant()?;
-            let inner = op.state()?;
-            let is_done = match &def.lowering {
+            let (variant, of_variant) = state.functional_variant()?;
+            let inner = variant.state()?;
+            let is_done = match &of_variant.lowering {
                 Lowering::Pointwise(p) if !is_read_twice(&args) => {
-                    p.call(called_def, &inner, &args, Some(target.meta()))?;
+                    p.call(def, &inner, &args, Some(target.meta()))?;
                     let outs = SmallVec::from_elem(target.clone(), 1);
-                    launched(op, &on, &args, outs)?.is_some()
+                    launched(variant, &on, &args, outs)?.is_some()
                 }
-                _ => match results(def, op, &inner, &on, &args)? {
+                _ => match results(of_variant, variant, &inner, &on, &args)? {
                     Some(outs) => {
                         let out = group(&inner, outs.into_iter());
                         copied(&on, fits_into(target, out.first(), name)?, target)?

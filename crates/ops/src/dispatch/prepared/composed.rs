@@ -124,8 +124,7 @@ impl PreparedCall {
             }
             _ => None,
         };
-        let kernel = Some(Box::new(bind(def, &symbols).or_else(of_numbers)?));
-        let own_strides = true;
-        Some(PreparedCall { op, device, kernel, operands, results, own_strides, origin: None })
+        let kernel = Some(bind(def, &symbols).or_else(of_numbers)?);
+        Some(PreparedCall::new(op, device, kernel, (operands, results), true))
     }
 }

@@ -112,6 +112,18 @@ impl BoundKernel {
 }
 
 impl PreparedCall {
+    /// A call of a kernel; of nothing to compute if there is none.
+    fn new(
+        op: Op,
+        device: Device,
+        kernel: Option<BoundKernel>,
+        (operands, results): (Operands, Results),
+        own_strides: bool,
+    ) -> PreparedCall {
+        let (kernel, origin) = (kernel.map(Box::new), None);
+        PreparedCall { op, device, kernel, operands, results, own_strides, origin }
+    }
+
     /// The copy of a tensor into memory of another layout on the same device, with broadcasting and
     /// conversion, as `aten::copy_`. Both are fake, with plain sizes.
     pub fn copy(from: &Tensor, to: &Tensor) -> Option<PreparedCall> {
@@ -128,11 +140,10 @@ impl PreparedCall {
             true => None,
             false => {
                 let on = (&operands[..], &results[..]);
-                Some(Box::new(BoundKernel::plain(device, Computation::Copy, on)?))
+                Some(BoundKernel::plain(device, Computation::Copy, on)?)
             }
         };
-        let own_strides = false;
-        Some(PreparedCall { op, device, kernel, operands, results, own_strides, origin: None })
+        Some(PreparedCall::new(op, device, kernel, (operands, results), false))
     }
 
     /// The call, whose late errors name this operator and line.

@@ -94,20 +94,9 @@ impl Op {
     ) -> Option<PreparedCall> {
         let kernel = match results.iter().all(PlacedOperand::is_empty) {
             true => None,
-            false => {
-                let kernel = BoundKernel::plain(device, computation, (&operands, &results))?;
-                Some(Box::new(kernel))
-            }
+            false => Some(BoundKernel::plain(device, computation, (&operands, &results))?),
         };
-        Some(PreparedCall {
-            op: self,
-            device,
-            kernel,
-            operands,
-            results,
-            own_strides,
-            origin: None,
-        })
+        Some(PreparedCall::new(self, device, kernel, (operands, results), own_strides))
     }
 
     fn prepare_compute(
@@ -148,15 +137,7 @@ impl Op {
         let on = (&operands[..], &results[..]);
         let mut kernel = BoundKernel::new(computation, kernel, (symbols, numbers), on)?;
         kernel.explain = explain;
-        let kernel = Some(Box::new(kernel));
-        Some(PreparedCall {
-            op: self,
-            device,
-            kernel,
-            operands,
-            results,
-            own_strides,
-            origin: None,
-        })
+        let kernel = Some(kernel);
+        Some(PreparedCall::new(self, device, kernel, (operands, results), own_strides))
     }
 }
