@@ -1,6 +1,6 @@
 //! The kernels of the CPU behind the boundary: the executors of this crate.
 
-use super::launches::{ElementsLaunch, NestLaunch, ZerosLaunch};
+use super::launches::{HostLaunch, NestLaunch};
 use crate::copy::CopyPlan;
 use crate::loops::LoopKernel;
 use crate::pointwise::PointwisePlan;
@@ -63,29 +63,26 @@ impl Kernel for HostKernel {
     fn bind(&self, binding: &Binding<'_>) -> Option<Arc<dyn Launch>> {
         let (operands, results) = (views(binding.operands), views_mut(binding.results));
         let in_place = binding.in_place;
-        match self {
-            HostKernel::Zeros => {
-                in_place.is_empty().then(|| Arc::new(ZerosLaunch::new(binding.results)) as _)
+        let nest = |kernel| Some(HostLaunch::Nest(Box::new(NestLaunch::new(kernel, binding)?)));
+        let launch = match (self, &operands[..], &results[..]) {
+            (HostKernel::Zeros, ..) if in_place.is_empty() => HostLaunch::zeros(binding.results),
+            (HostKernel::Copy, [from], [to]) if in_place.is_empty() => {
+                HostLaunch::Copy(CopyPlan::new(from, to).ok()?)
             }
-            HostKernel::Copy => {
-                let ([from], [to], true) = (&operands[..], &results[..], in_place.is_empty())
-                else {
-                    return None;
-                };
-                Some(Arc::new(CopyPlan::new(from, to).ok()?))
-            }
-            HostKernel::Elements(expr) => {
+            (HostKernel::Zeros | HostKernel::Copy, ..) => return None,
+            (HostKernel::Elements(expr), ..) => {
                 let plan = PointwisePlan::new(expr, &operands, &results, in_place).ok()?;
-                Some(Arc::new(ElementsLaunch(plan)))
+                HostLaunch::Elements(Box::new(plan))
             }
-            HostKernel::Nest(kernel) => Some(Arc::new(NestLaunch::new(kernel, binding)?)),
-            HostKernel::Fused(kernel, rows) => {
+            (HostKernel::Nest(kernel), ..) => nest(kernel)?,
+            (HostKernel::Fused(kernel, rows), ..) => {
                 if rows.is_some_and(|rows| !runs_by_rows(kernel, rows, binding.symbols)) {
                     return None;
                 }
-                Some(Arc::new(NestLaunch::new(kernel, binding)?))
+                nest(kernel)?
             }
-        }
+        };
+        Some(Arc::new(launch))
     }
 }
 

@@ -29,60 +29,83 @@ fn counted(addresses: &[Address], expected: usize) -> Result<&[*mut u8], Fault> 
     }
 }
 
-/// Zeros in results of given layouts.
-pub(super) struct ZerosLaunch(SmallVec<[(Layout, Option<DenseFill>); 1]>);
+/// A launch of the CPU.
+pub(super) enum HostLaunch {
+    /// Zeros in results of these layouts.
+    Zeros(SmallVec<[(Layout, Option<DenseFill>); 1]>),
+    Copy(CopyPlan),
+    Elements(Box<PointwisePlan>),
+    Nest(Box<NestLaunch>),
+}
 
-impl ZerosLaunch {
-    pub fn new(results: &[&Layout]) -> ZerosLaunch {
+impl HostLaunch {
+    pub fn zeros(results: &[&Layout]) -> HostLaunch {
         let dense = views_mut(results).iter().map(DenseFill::of).collect::<Vec<_>>();
-        ZerosLaunch(results.iter().map(|l| (*l).clone()).zip(dense).collect())
+        HostLaunch::Zeros(results.iter().map(|l| (*l).clone()).zip(dense).collect())
     }
-}
 
-impl Launch for ZerosLaunch {
-    unsafe fn enqueue(
-        &self,
-        addresses: &[Address],
-        _: Given<'_>,
-        _: Option<Failing<'_>>,
-    ) -> Result<(), Fault> {
-        let addresses = counted(addresses, self.0.len())?;
-        for ((layout, dense), &address) in self.0.iter().zip(addresses) {
-            // SAFETY: the caller's promise.
-            match dense {
-                Some(dense) => unsafe { dense.run_at(address, Scalar::Int(0)) }?,
-                None => fill(&mut unsafe { view_mut_at(layout, address) }, Scalar::Int(0))?,
-            }
+    fn nest(&self) -> Option<&NestLaunch> {
+        match self {
+            HostLaunch::Nest(nest) => Some(nest),
+            _ => None,
         }
-        Ok(())
     }
 }
 
-impl Launch for CopyPlan {
+impl Launch for HostLaunch {
     unsafe fn enqueue(
         &self,
         addresses: &[Address],
-        _: Given<'_>,
+        packed: Given<'_>,
         _: Option<Failing<'_>>,
     ) -> Result<(), Fault> {
-        let addresses = counted(addresses, 2)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { self.run_at(addresses[0], addresses[1]) }?)
+        // SAFETY: the caller's promise, here and below.
+        match self {
+            HostLaunch::Zeros(results) => {
+                let addresses = counted(addresses, results.len())?;
+                for ((layout, dense), &address) in results.iter().zip(addresses) {
+                    match dense {
+                        Some(dense) => unsafe { dense.run_at(address, Scalar::Int(0)) }?,
+                        None => fill(&mut unsafe { view_mut_at(layout, address) }, Scalar::Int(0))?,
+                    }
+                }
+                Ok(())
+            }
+            HostLaunch::Copy(plan) => {
+                let addresses = counted(addresses, 2)?;
+                Ok(unsafe { plan.run_at(addresses[0], addresses[1]) }?)
+            }
+            // The plan counts the addresses.
+            HostLaunch::Elements(plan) => Ok(unsafe { plan.run_at(Address::as_ptrs(addresses)) }?),
+            HostLaunch::Nest(nest) => unsafe { nest.run(addresses, packed) },
+        }
     }
-}
 
-/// An expression for the elements of given layouts.
-pub(super) struct ElementsLaunch(pub PointwisePlan);
+    fn packs(&self) -> &[SmallVec<[usize; 1]>] {
+        self.nest().and_then(NestLaunch::packing_plan).map_or(&[], LaunchPlan::packs)
+    }
 
-impl Launch for ElementsLaunch {
-    unsafe fn enqueue(
+    fn pack_key(&self, index: usize) -> Option<PackKey> {
+        let nest = self.nest()?;
+        nest.packing_plan()?.pack_key(index, &nest.numbers)
+    }
+
+    unsafe fn pack(
         &self,
+        index: usize,
         addresses: &[Address],
-        _: Given<'_>,
-        _: Option<Failing<'_>>,
-    ) -> Result<(), Fault> {
-        // SAFETY: the caller's promise. The plan counts the addresses.
-        Ok(unsafe { self.0.run_at(Address::as_ptrs(addresses)) }?)
+    ) -> Result<Arc<dyn maquette_device::PackedOperand>, Fault> {
+        let missing = || KernelError::argument("launch", "the launch packs no such operands");
+        let nest = self.nest().ok_or_else(missing)?;
+        let plan = nest.packing_plan().ok_or_else(missing)?;
+        let operands = plan.packs().get(index).ok_or_else(missing)?;
+        let mut views: SmallVec<[View<'_>; 4]> = SmallVec::new();
+        for (operand, address) in operands.iter().zip(addresses) {
+            let layout = nest.layouts.get(*operand).ok_or_else(missing)?;
+            // SAFETY: the caller's promise.
+            views.push(unsafe { view_at(layout, address.as_ptr()) });
+        }
+        Ok(Arc::new(plan.pack(Isa::detect(), index, &views, &nest.numbers)?))
     }
 }
 
@@ -170,15 +193,12 @@ impl NestLaunch {
         let value = |symbol: SymbolId| self.symbols.get(symbol.index()).copied().flatten();
         self.kernel.run(&value, &views, &self.numbers, &mut outputs)
     }
-}
 
-impl Launch for NestLaunch {
-    unsafe fn enqueue(
-        &self,
-        addresses: &[Address],
-        packed: Given<'_>,
-        _: Option<Failing<'_>>,
-    ) -> Result<(), Fault> {
+    /// Computes the nest.
+    ///
+    /// # Safety
+    /// As [`Launch::enqueue`].
+    unsafe fn run(&self, addresses: &[Address], packed: Given<'_>) -> Result<(), Fault> {
         let addresses = counted(addresses, self.layouts.len())?;
         if packed.iter().any(Option::is_some)
             && let Some(plan) = self.packing_plan()
@@ -199,31 +219,6 @@ impl Launch for NestLaunch {
             return Ok(unsafe { plan.run_at(Isa::detect(), addresses, &self.numbers) }?);
         }
         Ok(unsafe { self.run_on_views(addresses) }?)
-    }
-
-    fn packs(&self) -> &[SmallVec<[usize; 1]>] {
-        self.packing_plan().map_or(&[], LaunchPlan::packs)
-    }
-
-    fn pack_key(&self, index: usize) -> Option<PackKey> {
-        self.packing_plan()?.pack_key(index, &self.numbers)
-    }
-
-    unsafe fn pack(
-        &self,
-        index: usize,
-        addresses: &[Address],
-    ) -> Result<Arc<dyn maquette_device::PackedOperand>, Fault> {
-        let missing = || KernelError::argument("launch", "the launch packs no such operands");
-        let plan = self.packing_plan().ok_or_else(missing)?;
-        let operands = plan.packs().get(index).ok_or_else(missing)?;
-        let mut views: SmallVec<[View<'_>; 4]> = SmallVec::new();
-        for (operand, address) in operands.iter().zip(addresses) {
-            let layout = self.layouts.get(*operand).ok_or_else(missing)?;
-            // SAFETY: the caller's promise.
-            views.push(unsafe { view_at(layout, address.as_ptr()) });
-        }
-        Ok(Arc::new(plan.pack(Isa::detect(), index, &views, &self.numbers)?))
     }
 }
 
