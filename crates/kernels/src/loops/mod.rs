@@ -58,8 +58,8 @@ use std::sync::Arc;
 
 pub(crate) const KERNEL: &str = "loops";
 
-/// A loop nest, prepared to be launched. It keeps the [plans](LaunchPlan) of its last launches, and
-/// clones share them.
+/// A loop nest, prepared to be launched. It keeps the plans of its last launches, and clones share
+/// them.
 #[derive(Clone, Debug)]
 pub struct LoopKernel {
     nest: Arc<LoopNest>,
