@@ -130,10 +130,14 @@ impl From<Interval> for Range {
     }
 }
 
-/// The product of two bounds.
+/// The product of two bounds. Zero times infinity is zero, because the infinite bound is a limit of
+/// finite values. Most bounds have 64 bits, and the product of two of those does not overflow.
 fn scale(a: i128, b: i128) -> i128 {
-    // Zero times infinity is zero, because the infinite bound is a limit of finite values.
-    if a == 0 || b == 0 { 0 } else { a.saturating_mul(b) }
+    match (i64::try_from(a), i64::try_from(b)) {
+        (Ok(a), Ok(b)) => i128::from(a) * i128::from(b),
+        _ if a == 0 || b == 0 => 0,
+        _ => a.saturating_mul(b),
+    }
 }
 
 impl Interval {
@@ -158,8 +162,12 @@ impl Interval {
         Interval { lo, hi }
     }
 
-    /// The product: its bounds are products of bounds.
+    /// The product: its bounds are products of bounds; of intervals without negative numbers, as
+    /// those of most sizes, the products of the lower and of the upper bounds.
     pub fn mul(self, other: Interval) -> Interval {
+        if self.lo >= 0 && other.lo >= 0 {
+            return Interval { lo: scale(self.lo, other.lo), hi: scale(self.hi, other.hi) };
+        }
         let corners = [
             scale(self.lo, other.lo),
             scale(self.lo, other.hi),
@@ -182,7 +190,7 @@ impl Interval {
         let mut product = Interval::point(coeff);
         for power in factors.chunk_by(|x, y| x == y) {
             let base = of(power[0]);
-            let mut powers = power.iter().fold(Interval::point(1), |powers, _| powers.mul(base));
+            let mut powers = power[1..].iter().fold(base, |powers, _| powers.mul(base));
             if power.len() % 2 == 0 {
                 powers.lo = powers.lo.max(0);
             }
