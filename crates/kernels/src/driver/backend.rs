@@ -1,6 +1,6 @@
 //! The kernels of the CPU behind the boundary: the executors of this crate.
 
-use super::launches::{HostLaunch, NestLaunch};
+use super::launches::HostLaunch;
 use crate::copy::CopyPlan;
 use crate::loops::LoopKernel;
 use crate::pointwise::PointwisePlan;
@@ -63,7 +63,6 @@ impl Kernel for HostKernel {
     fn bind(&self, binding: &Binding<'_>) -> Option<Arc<dyn Launch>> {
         let (operands, results) = (views(binding.operands), views_mut(binding.results));
         let in_place = binding.in_place;
-        let nest = |kernel| Some(HostLaunch::Nest(Box::new(NestLaunch::new(kernel, binding)?)));
         let launch = match (self, &operands[..], &results[..]) {
             (HostKernel::Zeros, ..) if in_place.is_empty() => HostLaunch::zeros(binding.results),
             (HostKernel::Copy, [from], [to]) if in_place.is_empty() => {
@@ -74,12 +73,12 @@ impl Kernel for HostKernel {
                 let plan = PointwisePlan::new(expr, &operands, &results, in_place).ok()?;
                 HostLaunch::Elements(Box::new(plan))
             }
-            (HostKernel::Nest(kernel), ..) => nest(kernel)?,
+            (HostKernel::Nest(kernel), ..) => HostLaunch::nest(kernel, binding)?,
             (HostKernel::Fused(kernel, rows), ..) => {
                 if rows.is_some_and(|rows| !runs_by_rows(kernel, rows, binding.symbols)) {
                     return None;
                 }
-                nest(kernel)?
+                HostLaunch::nest(kernel, binding)?
             }
         };
         Some(Arc::new(launch))

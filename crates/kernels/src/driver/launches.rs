@@ -35,6 +35,8 @@ pub(super) enum HostLaunch {
     Zeros(SmallVec<[(Layout, Option<DenseFill>); 1]>),
     Copy(CopyPlan),
     Elements(Box<PointwisePlan>),
+    /// A hand-tuned executor that takes no packed operands.
+    Special(SpecialPlan),
     Nest(Box<NestLaunch>),
 }
 
@@ -44,7 +46,20 @@ impl HostLaunch {
         HostLaunch::Zeros(results.iter().map(|l| (*l).clone()).zip(dense).collect())
     }
 
-    fn nest(&self) -> Option<&NestLaunch> {
+    /// A launch of a nest; `None` as for [`NestLaunch::new`].
+    pub fn nest(kernel: &LoopKernel, binding: &Binding<'_>) -> Option<HostLaunch> {
+        let mut nest = NestLaunch::new(kernel, binding)?;
+        let special = match nest.packing_plan() {
+            None => nest.special.take(),
+            Some(_) => None,
+        };
+        Some(match special {
+            Some(plan) => HostLaunch::Special(plan),
+            None => HostLaunch::Nest(Box::new(nest)),
+        })
+    }
+
+    fn as_nest(&self) -> Option<&NestLaunch> {
         match self {
             HostLaunch::Nest(nest) => Some(nest),
             _ => None,
@@ -75,18 +90,19 @@ impl Launch for HostLaunch {
                 let addresses = counted(addresses, 2)?;
                 Ok(unsafe { plan.run_at(addresses[0], addresses[1]) }?)
             }
-            // The plan counts the addresses.
+            // These plans count the addresses.
             HostLaunch::Elements(plan) => Ok(unsafe { plan.run_at(Address::as_ptrs(addresses)) }?),
+            HostLaunch::Special(plan) => Ok(unsafe { plan.run_at(Address::as_ptrs(addresses)) }?),
             HostLaunch::Nest(nest) => unsafe { nest.run(addresses, packed) },
         }
     }
 
     fn packs(&self) -> &[SmallVec<[usize; 1]>] {
-        self.nest().and_then(NestLaunch::packing_plan).map_or(&[], LaunchPlan::packs)
+        self.as_nest().and_then(NestLaunch::packing_plan).map_or(&[], LaunchPlan::packs)
     }
 
     fn pack_key(&self, index: usize) -> Option<PackKey> {
-        let nest = self.nest()?;
+        let nest = self.as_nest()?;
         nest.packing_plan()?.pack_key(index, &nest.numbers)
     }
 
@@ -96,7 +112,7 @@ impl Launch for HostLaunch {
         addresses: &[Address],
     ) -> Result<Arc<dyn maquette_device::PackedOperand>, Fault> {
         let missing = || KernelError::argument("launch", "the launch packs no such operands");
-        let nest = self.nest().ok_or_else(missing)?;
+        let nest = self.as_nest().ok_or_else(missing)?;
         let plan = nest.packing_plan().ok_or_else(missing)?;
         let operands = plan.packs().get(index).ok_or_else(missing)?;
         let mut views: SmallVec<[View<'_>; 4]> = SmallVec::new();

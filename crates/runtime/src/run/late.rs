@@ -1,10 +1,10 @@
 //! Errors of launches on a device whose work is done later.
 //!
-//! The launches of a run share a [slot](FailureSlot): after the first that fails, the device leaves
-//! out the others, so that the memory of the caller is as after the error on the CPU. From the
-//! first launch on that the values of its operands can make fail, the run has a slot of its own for
-//! them: what was written before is right, whatever they do. A step that is not a launch waits for
-//! them.
+//! The launches of a run share a [slot](maquette_device::FailureSlot): after the first that fails,
+//! the device leaves out the others, so that the memory of the caller is as after the error on the
+//! CPU. From the first launch on that the values of its operands can make fail, the run has a slot
+//! of its own for them: what was written before is right, whatever they do. A step that is not a
+//! launch waits for them.
 //!
 //! **Invariant:** a storage that a launch writes has the slots of the launch, and of everything
 //! that the launch reads.
@@ -12,8 +12,7 @@
 //! **Cost:** for each launch, a look at the storages that it reads and writes.
 
 use super::Run;
-use crate::instance::{Launch, Origin, Step};
-use maquette_device::FailureSlot;
+use crate::instance::{Launch, Origin, Segment};
 use maquette_invoke::SourceInfo;
 use maquette_ir::Device;
 use maquette_ir::buffer_plan::BufferId;
@@ -64,33 +63,32 @@ impl LateErrors {
 }
 
 impl Run<'_> {
-    /// The slot of a launch, on a device that reports errors late.
-    pub(super) fn slot(&self) -> Option<&Arc<FailureSlot>> {
-        self.late.as_ref().map(|late| &late.slot.slot)
+    /// Enqueues a launch on a device that reports errors late. What it writes is poisoned if it
+    /// fails later, or one on which it depends.
+    #[cold]
+    pub(super) fn launch_late(&mut self, segment: &Segment, launch: &Launch) -> Result<()> {
+        let Some(late) = &mut self.late else { return Ok(()) };
+        late.before(launch);
+        let slot = late.slot.slot.clone();
+        self.launch(segment, launch, Some(&slot))?;
+        self.poison_late(launch)
     }
 
-    /// Prepares the slots for a step. A step that is not a launch waits for earlier launches that
-    /// may have failed: it may write memory of the caller, or have another effect.
+    /// Waits for earlier launches that may have failed, before a step that may write memory of the
+    /// caller, or has another effect.
     ///
     /// # Errors
     /// An earlier launch has failed.
-    pub(super) fn begin_step(&mut self, step: &Step) -> Result<()> {
-        let Some(late) = &mut self.late else { return Ok(()) };
-        match step {
-            Step::Launch(launch) => late.before(launch),
-            Step::Call(_) | Step::Region(_) | Step::Copy { .. } if late.may_have_failed => {
-                wait_for(late.slot.device)?;
-                if let Some(e) = late.slot.error() {
-                    return Err(e);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
+    pub(super) fn wait_for_launches(&self) -> Result<()> {
+        let Some(late) = self.late.as_ref().filter(|late| late.may_have_failed) else {
+            return Ok(());
+        };
+        wait_for(late.slot.device)?;
+        late.slot.error().map_or(Ok(()), Err)
     }
 
     /// Poisons what a launch has written, if the launch fails later, or one on which it depends.
-    pub(super) fn poison_late(&mut self, launch: &Launch) -> Result<()> {
+    fn poison_late(&mut self, launch: &Launch) -> Result<()> {
         let Some(late) = &mut self.late else { return Ok(()) };
         let tensor_of = |base: usize| self.memory.bases.get(base)?.tensor.as_ref();
         for place in &launch.places {

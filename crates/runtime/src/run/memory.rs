@@ -62,10 +62,16 @@ pub(super) struct Base {
 }
 
 impl Base {
+    #[inline]
     pub fn address(&mut self) -> Result<Address> {
-        if let Some(address) = self.address {
-            return Ok(address);
+        match self.address {
+            Some(address) => Ok(address),
+            None => self.find_address(),
         }
+    }
+
+    #[cold]
+    fn find_address(&mut self) -> Result<Address> {
         let address = self.tensor.as_ref().ok_or_else(wrong_graph)?.address()?;
         self.address = Some(address);
         Ok(address)

@@ -30,7 +30,7 @@ use crate::instance::{
 };
 use crate::outputs::OutputSlots;
 use crate::planned::Planned;
-use maquette_device::Address;
+use maquette_device::{Address, FailureSlot};
 use maquette_invoke::{
     Bindings, ExternalTensors, NodeResults, OutputBuilder, PendingCheck, ResultRules, SourceInfo,
     SymbolValues, argument_value, bound_number, in_window, match_results, with_strides,
@@ -139,16 +139,19 @@ impl Run<'_> {
     }
 
     fn step(&mut self, segment: &Segment, step: &Step) -> Result<()> {
-        if self.late.is_some() {
-            self.begin_step(step)?;
-        }
         match step {
-            Step::Launch(launch) => self.launch(segment, launch),
-            Step::Region(region) => self.region_by_nodes(segment, region),
+            Step::Launch(launch) if self.late.is_some() => self.launch_late(segment, launch),
+            Step::Launch(launch) => self.launch(segment, launch, None),
+            Step::Region(region) => {
+                self.wait_for_launches()?;
+                self.region_by_nodes(segment, region)
+            }
             Step::Call(call) => {
+                self.wait_for_launches()?;
                 self.call(segment, call).map_err(|e| in_window(self.graph, e, call.at))
             }
             Step::Copy { tensors, shares_elements } => {
+                self.wait_for_launches()?;
                 let [from, to] = &**tensors;
                 let bases = [from.base, to.base];
                 let (from, to) = (self.tensor(segment, from)?, self.tensor(segment, to)?);
@@ -184,7 +187,13 @@ impl Run<'_> {
         self.check_returned(&own)
     }
 
-    fn launch(&mut self, segment: &Segment, launch: &Launch) -> Result<()> {
+    /// Enqueues a launch. The slot is for its error, on a device that reports errors late.
+    fn launch(
+        &mut self,
+        segment: &Segment,
+        launch: &Launch,
+        slot: Option<&Arc<FailureSlot>>,
+    ) -> Result<()> {
         let mut addresses: SmallVec<[Address; 16]> = SmallVec::new();
         for place in &launch.places {
             let base = self.memory.bases.get_mut(place.base as usize).ok_or_else(wrong_graph)?;
@@ -192,14 +201,10 @@ impl Run<'_> {
         }
         // SAFETY: see the module.
         let launched = match launch.weights.is_empty() {
-            true => unsafe { launch.call.launch(&addresses, &[], self.slot()) },
-            false => self.launch_packed(launch, &addresses),
+            true => unsafe { launch.call.launch(&addresses, &[], slot) },
+            false => self.launch_packed(launch, &addresses, slot),
         };
-        launched.map_err(|e| self.launch_error(segment, launch, e))?;
-        match self.late {
-            Some(_) => self.poison_late(launch),
-            None => Ok(()),
-        }
+        launched.map_err(|e| self.launch_error(segment, launch, e))
     }
 
     /// The arguments of a call, with handles.

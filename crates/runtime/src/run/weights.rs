@@ -7,7 +7,7 @@ use super::Run;
 use crate::instance::{External, Launch};
 use crate::packed_weights::{PackedWeight, WeightPlace};
 use crate::planned::Planned;
-use maquette_device::{Address, PackedOperand};
+use maquette_device::{Address, FailureSlot, PackedOperand};
 use maquette_invoke::ExternalTensors;
 use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Result, Tensor, Value};
@@ -38,13 +38,18 @@ impl Planned {
 
 impl Run<'_> {
     /// Launches with packed weights. What cannot be packed is read where it is.
-    pub(super) fn launch_packed(&self, launch: &Launch, addresses: &[Address]) -> Result<()> {
+    pub(super) fn launch_packed(
+        &self,
+        launch: &Launch,
+        addresses: &[Address],
+        slot: Option<&Arc<FailureSlot>>,
+    ) -> Result<()> {
         let weights = launch.weights.iter().enumerate();
         let packed = weights
             .map(|(index, weight)| self.packed(launch, index, weight.as_deref()?, addresses));
         let packed: SmallVec<[Option<Arc<dyn PackedOperand>>; 2]> = packed.collect();
         // SAFETY: see the module. A packed weight is of the present version.
-        unsafe { launch.call.launch(addresses, &packed, self.slot()) }
+        unsafe { launch.call.launch(addresses, &packed, slot) }
     }
 
     /// The packed form of weights, as they are now.
