@@ -7,7 +7,7 @@
 //! interval of a nonlinear polynomial with an infinite bound is refined by
 //! [factoring](super::factoring).
 
-use super::factoring;
+use super::factoring::{self, Wanted};
 use super::poly::{Poly, gcd};
 use super::range::{Interval, floor_div, floor_mod};
 use super::table::Node;
@@ -122,7 +122,7 @@ impl SymTable {
                 Some(&e) => part(e).intersect(self.range(*s).into()),
                 None => self.range(*s).into(),
             },
-            Node::Poly(p) => return self.factored(p, depth),
+            Node::Poly(p) => return self.factored(p, depth, Wanted::BOTH),
             Node::Mod(x, Expr::Int(d)) if *d > 0 => {
                 self.remainder(*x, *d).intersect(self.interval_of(node, &part))
             }
@@ -134,19 +134,28 @@ impl SymTable {
         }
     }
 
-    /// The values of a polynomial by declared ranges and assumed facts, refined by factoring.
-    pub(super) fn proven_poly(&self, p: &Poly) -> Interval {
-        self.factored(p, MAX_FACTORINGS)
+    /// The least value of a polynomial by declared ranges and assumed facts, refined by factoring.
+    pub(super) fn least(&self, p: &Poly) -> i128 {
+        self.factored(p, MAX_FACTORINGS, Wanted::LOWER).lo
+    }
+
+    /// Whether the greatest value, found likewise, is not positive.
+    pub(super) fn is_never_positive(&self, p: &Poly) -> bool {
+        let part = |e| self.proven_within(e, MAX_FACTORINGS - 1);
+        match factoring::may_refine(p) {
+            true => factoring::is_never_positive(p, MAX_FACTORINGS, part),
+            false => self.interval_of_poly(p, &part).hi <= 0,
+        }
     }
 
     /// The term-by-term interval, refined by factoring. Nested polynomials get a smaller `depth`, so
     /// the work does not multiply with the nesting.
-    fn factored(&self, p: &Poly, depth: u32) -> Interval {
+    fn factored(&self, p: &Poly, depth: u32, wanted: Wanted) -> Interval {
         let part = |e| self.proven_within(e, depth.saturating_sub(1));
         if depth == 0 || !factoring::may_refine(p) {
             return self.interval_of_poly(p, &part);
         }
-        factoring::interval(p, depth, part)
+        factoring::interval(p, depth, wanted, part)
     }
 
     /// The values of `x % d` for positive `d`. If `x` is in `rem + modulus * Z`, the remainder is

@@ -47,7 +47,7 @@ pub(super) struct Facts {
     used_by: FxHashMap<SymbolId, Vec<SymbolId>>,
     /// The version of the facts: the number of conditions processed. Cached answers carry it.
     count: u32,
-    /// Answers of proofs by `BoolId`, each with the value of `count` for which it is valid.
+    /// Answers of proofs by `BoolId`, each with the value of `count` for which it was found.
     proved: Memo<Vec<(u32, Option<bool>)>>,
     /// Simplified expressions by `ExprId`, each with the number of substitutions for which it is
     /// valid.
@@ -68,13 +68,13 @@ impl Facts {
         self.count
     }
 
-    /// The cached answer of a proof, if no fact was added since.
+    /// The cached answer of a proof. A proof holds with more facts, too; that there is none holds
+    /// until a fact is added.
     pub fn cached_answer(&self, id: BoolId) -> Option<Option<bool>> {
-        self.proved
-            .0
-            .get(id.0 as usize)
-            .filter(|(count, _)| *count == self.count)
-            .map(|&(_, answer)| answer)
+        let known = self.proved.0.get(id.0 as usize);
+        known
+            .filter(|(count, answer)| answer.is_some() || *count == self.count)
+            .map(|known| known.1)
     }
 
     /// Caches the answer of a proof.
@@ -239,7 +239,7 @@ impl SymTable {
             self.facts.le.push(p);
         }
         while let Some(p) = todo.pop() {
-            if self.proven_poly(&p).lo > 0 {
+            if self.least(&p) > 0 {
                 return Err(Conflict);
             }
             for (i, t) in p.terms.iter().enumerate() {
@@ -263,7 +263,7 @@ impl SymTable {
     fn implied_range(&self, p: &Poly, i: usize, term: &Term) -> Option<Range> {
         let mut others = p.clone();
         others.terms.remove(i);
-        let least = self.proven_poly(&others).lo;
+        let least = self.least(&others);
         if least == i128::MIN {
             return None;
         }

@@ -131,7 +131,7 @@ impl SymTable {
             return false;
         }
         search.budget = search.budget.saturating_sub(1 + goal.terms.len() as u32);
-        let proven = self.proven_poly(goal).hi <= 0 || depth > 0 && self.step(goal, depth, search);
+        let proven = self.is_never_positive(goal) || depth > 0 && self.step(goal, depth, search);
         if !proven {
             search.failed.insert(goal.clone(), depth);
         }
