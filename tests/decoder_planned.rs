@@ -31,7 +31,7 @@ fn inputs(tokens: &[i64], caches: &[Cache]) -> Vec<Value> {
 
 #[test]
 fn the_cache_is_not_copied() {
-    let llama = Llama::random(CONFIG, 13);
+    let llama = Llama::random(CONFIG, 13, Device::Cpu);
     let (length, capacity) =
         (Dim::new("length").min(1).max(CONFIG.max_length), Dim::new("capacity").min(1));
     let caches = 1..=2 * CONFIG.layers as usize;

@@ -1,6 +1,7 @@
 //! Every example runs, and prints what its snapshot says.
 
 use insta::assert_snapshot;
+use maquette::prelude::*;
 
 #[path = "../examples/branch_on_size.rs"]
 mod branch_on_size;
@@ -59,3 +60,24 @@ snapshots!(
     second_device,
     train_digits,
 );
+
+/// What an example prints on another device, apart from times, is what it prints on the CPU.
+fn assert_alike(on: impl Fn(Device) -> Result<String>) {
+    let report = |device| {
+        let text = on(device).unwrap();
+        let is_timed = |line: &&str| !line.starts_with("time of") && !line.starts_with("compiled ");
+        text.lines().filter(is_timed).collect::<Vec<_>>().join("\n")
+    };
+    let there = report(Device::test(0)).replace(" device test:0", "");
+    assert_eq!(there, report(Device::Cpu));
+}
+
+#[test]
+fn the_decoder_is_the_same_on_another_device() {
+    assert_alike(decoder::report_on);
+}
+
+#[test]
+fn training_is_the_same_on_another_device() {
+    assert_alike(train_digits::report_on);
+}

@@ -71,14 +71,16 @@ pub struct Cache {
 }
 
 impl Llama {
-    /// With random weights. The same seed gives the same weights on every machine.
-    pub fn random(config: Config, seed: u64) -> Llama {
+    /// With random weights, on a device. The same seed gives the same weights on every machine.
+    pub fn random(config: Config, seed: u64, device: Device) -> Llama {
         ops::random::manual_seed(seed);
         let Config { vocabulary, layers, width, hidden, heads, kv_heads, .. } = config;
         let weights = |out: i64, from: i64| {
-            Tensor::zeros([out, from], DType::F32).normal_(0.0, 1.0 / (from as f64).sqrt())
+            let drawn = Tensor::zeros([out, from], DType::F32);
+            drawn.normal_(0.0, 1.0 / (from as f64).sqrt()).to_device(device)
         };
-        let norm = || RmsNorm(Tensor::ones([width], DType::F32).uniform_(0.5, 1.5));
+        let norm =
+            || RmsNorm(Tensor::ones([width], DType::F32).uniform_(0.5, 1.5).to_device(device));
         let head_width = config.head_width();
         let block = |_| Block {
             attention_norm: norm(),
@@ -102,15 +104,14 @@ impl Llama {
             blocks: (0..layers).map(block).collect(),
             norm: norm(),
             head: weights(vocabulary, width),
-            rotation: Rotation::new(config.max_length, head_width),
+            rotation: Rotation::new(config.max_length, head_width, device),
         }
     }
 
     /// Empty caches for texts of at most `capacity` tokens, one for each layer.
     pub fn caches(&self, capacity: i64) -> Vec<Cache> {
-        let empty = || {
-            Tensor::zeros([self.config.kv_heads, capacity, self.config.head_width()], DType::F32)
-        };
+        let sizes = [self.config.kv_heads, capacity, self.config.head_width()];
+        let empty = || self.embedding.new_zeros(sizes, DType::F32);
         self.blocks.iter().map(|_| Cache { keys: empty(), values: empty() }).collect()
     }
 
@@ -204,7 +205,7 @@ struct Rotation {
 }
 
 impl Rotation {
-    fn new(positions: i64, head_width: i64) -> Rotation {
+    fn new(positions: i64, head_width: i64, device: Device) -> Rotation {
         let table = |f: fn(f64) -> f64| {
             let angle = |position: i64, i: i64| {
                 position as f64
@@ -212,7 +213,7 @@ impl Rotation {
             };
             let rows =
                 (0..positions).flat_map(|p| (0..head_width).map(move |i| f(angle(p, i)) as f32));
-            Tensor::from_vec(rows.collect(), [positions, head_width])
+            Tensor::from_vec(rows.collect(), [positions, head_width]).to_device(device)
         };
         Rotation { cos: table(f64::cos), sin: table(f64::sin) }
     }

@@ -1,7 +1,11 @@
 //! Greedy decoding with a cache of keys and values that the graph writes in place: one step,
-//! compiled once, serves every length of text and every size of cache.
+//! compiled once, serves every length of text and every size of cache. `--device test:0` runs it on
+//! another device than the CPU.
 
 pub mod llama;
+
+// `--device test:0`: the driver registers itself where its crate is linked.
+use maquette_test_device as _;
 
 use llama::{Cache, Config, Llama};
 use maquette::prelude::*;
@@ -36,13 +40,20 @@ struct Decoded {
     scores: Vec<Vec<f32>>,
 }
 
+#[allow(dead_code)] // for the tests, which include this file
 pub fn report() -> Result<String> {
-    let llama = Llama::random(CONFIG, SEED);
+    report_on(Device::Cpu)
+}
+
+/// What the example prints, with the decoder on a device.
+pub fn report_on(device: Device) -> Result<String> {
+    let llama = Llama::random(CONFIG, SEED, device);
     let length = Dim::new("length").min(1).max(CONFIG.max_length);
     let capacity = Dim::new("capacity").min(1);
 
     // the sample decides nothing: its sizes become symbols
-    let sample = State { tokens: Tensor::from([0i64; 3]), caches: llama.caches(8) };
+    let tokens = Tensor::from([0i64; 3]).to_device(device);
+    let sample = State { tokens, caches: llama.caches(8) };
     let caches = 1..=2 * CONFIG.layers as usize;
     let options = caches.clone().fold(TraceOptions::new().dynamic(0, 0, length.clone()), |o, i| {
         o.dynamic(i, 1, capacity.clone())
@@ -68,14 +79,16 @@ pub fn report() -> Result<String> {
         out += &format!("  {line}\n");
     }
 
-    let whole = greedy(|tokens| last_row(&recompute.call(tokens)?))?;
+    let whole = greedy(device, |tokens| last_row(&recompute.call(tokens)?))?;
     out += &format!(
         "\nprompt: {PROMPT:?}\nby recomputing the whole text: {:?}\n",
         &whole.tokens[PROMPT.len()..]
     );
     let with_cache = |capacity: i64| {
         let caches = llama.caches(capacity);
-        greedy(|tokens| last_row(&compiled_step.call(State { tokens, caches: caches.clone() })?))
+        greedy(device, |tokens| {
+            last_row(&compiled_step.call(State { tokens, caches: caches.clone() })?)
+        })
     };
     for capacity in [20, 48] {
         let cached = with_cache(capacity)?;
@@ -97,7 +110,7 @@ pub fn report() -> Result<String> {
     let caches = llama.caches(20);
     let text = |step: &dyn Fn(State) -> Result<Tensor>| -> Result<Duration> {
         let started = Instant::now();
-        greedy(|tokens| last_row(&step(State { tokens, caches: caches.clone() })?))?;
+        greedy(device, |tokens| last_row(&step(State { tokens, caches: caches.clone() })?))?;
         Ok(started.elapsed())
     };
     let mut least = [Duration::MAX; 2];
@@ -112,11 +125,11 @@ pub fn report() -> Result<String> {
 }
 
 /// Extends the prompt by the best token each time. `scores` gives those after the last token of a
-/// text.
-fn greedy(mut scores: impl FnMut(Tensor) -> Result<Vec<f32>>) -> Result<Decoded> {
+/// text, which is on the device.
+fn greedy(device: Device, mut scores: impl FnMut(Tensor) -> Result<Vec<f32>>) -> Result<Decoded> {
     let mut text = Decoded { tokens: PROMPT.to_vec(), scores: Vec::new() };
     for length in 1..PROMPT.len() + NEW_TOKENS {
-        let next = scores(Tensor::from(text.tokens[..length].to_vec()))?;
+        let next = scores(Tensor::from(text.tokens[..length].to_vec()).to_device(device))?;
         if length == text.tokens.len() {
             let best = next
                 .iter()
@@ -145,6 +158,12 @@ fn difference(a: &Decoded, b: &Decoded) -> f32 {
 
 #[allow(dead_code)] // the tests include this file and call `report`
 fn main() -> Result<()> {
-    print!("{}", report()?);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let device = match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => Device::Cpu,
+        ["--device", name] => name.parse().map_err(Error::other)?,
+        _ => bail!("usage: decoder [--device DEVICE], such as `test:0`"),
+    };
+    print!("{}", report_on(device)?);
     Ok(())
 }

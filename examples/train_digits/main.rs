@@ -1,5 +1,6 @@
 //! Training from scratch: a network with a custom operator learns to read digits, eagerly and as
-//! one compiled graph of forward pass, backward pass and the optimizer's update.
+//! one compiled graph of forward pass, backward pass and the optimizer's update. `--device test:0`
+//! trains on another device than the CPU.
 
 mod net;
 mod plot;
@@ -8,6 +9,8 @@ use maquette::io::Weights;
 use maquette::optim::{AdamW, Algorithm, OneCycle, Schedule, State, clip_grad_norm};
 use maquette::prelude::*;
 use maquette::value_and_grad;
+// `--device test:0`: the driver registers itself where its crate is linked.
+use maquette_test_device as _;
 use net::{Params, Running};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -19,7 +22,7 @@ const LR: f64 = 0.01;
 const MAX_NORM: f64 = 1.0;
 const OPTIMIZER: AdamW = AdamW::new(LR);
 const EPOCHS: usize = 10;
-const USAGE: &str = "train_digits [--epochs N] [--svg FILE]";
+const USAGE: &str = "train_digits [--epochs N] [--svg FILE] [--device DEVICE]";
 
 /// The inputs of a step. The step writes the first three.
 type Inputs = (Params, Running, State, Tensor, Tensor);
@@ -43,10 +46,10 @@ struct Learner {
 }
 
 impl Learner {
-    fn new() -> Result<Learner> {
-        let params = Params::random(SEED);
+    fn new(device: Device) -> Result<Learner> {
+        let params = Params::random(SEED, device);
         let state = OPTIMIZER.init(&params)?;
-        let running = Running::new();
+        let running = Running::new(device);
         Ok(Learner { params, running, state, losses: Vec::new(), times: Vec::new() })
     }
 
@@ -111,22 +114,23 @@ fn progress(done: usize, of: usize, loss: f32) {
     }
 }
 
-/// Trains two networks from the same parameters on the same batches, eagerly and compiled. The
-/// second text is the loss curve.
-pub fn train(epochs: usize) -> Result<(String, String)> {
+/// Trains two networks on a device, from the same parameters on the same batches, eagerly and
+/// compiled. The second text is the loss curve.
+pub fn train(epochs: usize, device: Device) -> Result<(String, String)> {
     net::register_derivative()?;
     let digits = Weights::from_safetensors(DIGITS)?;
-    let (images, labels) = (digits.get("train.images")?, digits.get("train.labels")?);
+    let there = |name: &str| -> Result<Tensor> { Ok(digits.get(name)?.to_device(device)) };
+    let (images, labels) = (there("train.images")?, there("train.labels")?);
     let count = labels.numel().as_i64().unwrap_or_default() as usize;
     let steps = epochs * (count / BATCH);
     let schedule = OneCycle::new(LR, steps as u64);
 
-    let (mut eager, mut compiled) = (Learner::new()?, Learner::new()?);
+    let (mut eager, mut compiled) = (Learner::new(device)?, Learner::new(device)?);
     let compiled_step = CompileOptions::new().name("step").compile(step);
     let mut seed = SEED;
     for _ in 0..epochs {
         for rows in shuffled(count, &mut seed).chunks_exact(BATCH) {
-            let rows = Tensor::from(rows.to_vec());
+            let rows = Tensor::from(rows.to_vec()).to_device(device);
             let (x, y) = (images.index_select(0, &rows), labels.index_select(0, &rows));
             let lr = schedule.lr(eager.losses.len() as u64)?;
             let inputs = eager.inputs(&x, &y);
@@ -150,7 +154,7 @@ pub fn train(epochs: usize) -> Result<(String, String)> {
         if equal { "the same bits" } else { "other bits" }
     );
     ensure!(equal, "the compiled training differs from the eager one");
-    let (images, labels) = (digits.get("test.images")?, digits.get("test.labels")?);
+    let (images, labels) = (there("test.images")?, there("test.labels")?);
     let predicted = compiled.params.predict(&compiled.running, &images).to_vec::<i64>()?;
     let labels = labels.to_vec::<i64>()?;
     let right = predicted.iter().zip(&labels).filter(|(a, b)| a == b).count();
@@ -170,7 +174,13 @@ pub fn train(epochs: usize) -> Result<(String, String)> {
 /// A short training, for the tests.
 #[allow(dead_code)] // for the tests, which include this file
 pub fn report() -> Result<String> {
-    let (text, svg) = train(1)?;
+    report_on(Device::Cpu)
+}
+
+/// A short training on a device.
+#[allow(dead_code)] // for the tests, which include this file
+pub fn report_on(device: Device) -> Result<String> {
+    let (text, svg) = train(1, device)?;
     ensure!(svg.ends_with("</svg>\n") && svg.matches("<polyline").count() == 2, "no curves");
     Ok(text)
 }
@@ -178,6 +188,7 @@ pub fn report() -> Result<String> {
 #[allow(dead_code)] // the tests include this file and call `report`
 fn main() -> Result<()> {
     let (mut epochs, mut path) = (EPOCHS, "train_digits.svg".to_owned());
+    let mut device = Device::Cpu;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match (arg.as_str(), args.next()) {
@@ -186,10 +197,11 @@ fn main() -> Result<()> {
                 _ => bail!("`--epochs` must be a number from 1, found `{n}`; usage: {USAGE}"),
             },
             ("--svg", Some(file)) => path = file,
+            ("--device", Some(name)) => device = name.parse().map_err(Error::other)?,
             _ => bail!("usage: {USAGE}"),
         }
     }
-    let (text, svg) = train(epochs)?;
+    let (text, svg) = train(epochs, device)?;
     print!("{text}");
     std::fs::write(&path, svg).map_err(|e| Error::msg(format!("cannot write {path}: {e}")))?;
     println!("loss curve: {path}");

@@ -68,10 +68,11 @@ pub struct Running {
 
 impl Layer {
     /// Uniform in `±1 / sqrt(inputs)`, as PyTorch's layers begin.
-    fn new(sizes: &[i64]) -> Layer {
+    fn new(sizes: &[i64], device: Device) -> Layer {
         let inputs: i64 = sizes[1..].iter().product();
         let bound = 1.0 / (inputs as f64).sqrt();
-        let uniform = |sizes: &[i64]| Tensor::empty(sizes, DType::F32).uniform_(-bound, bound);
+        let drawn = |sizes: &[i64]| Tensor::empty(sizes, DType::F32).uniform_(-bound, bound);
+        let uniform = |sizes: &[i64]| drawn(sizes).to_device(device);
         Layer { weight: uniform(sizes), bias: uniform(&sizes[..1]) }
     }
 
@@ -85,19 +86,19 @@ impl Layer {
 }
 
 impl Params {
-    /// Random parameters, the same for a seed.
-    pub fn random(seed: u64) -> Params {
+    /// Random parameters on a device, the same for a seed.
+    pub fn random(seed: u64, device: Device) -> Params {
         random::manual_seed(seed);
         Params {
-            gain: Tensor::ones([8, 8], DType::F32),
-            conv1: Layer::new(&[16, 1, 3, 3]),
-            conv2: Layer::new(&[32, 16, 3, 3]),
+            gain: Tensor::ones([8, 8], DType::F32).to_device(device),
+            conv1: Layer::new(&[16, 1, 3, 3], device),
+            conv2: Layer::new(&[32, 16, 3, 3], device),
             norm: Layer {
-                weight: Tensor::ones([32], DType::F32),
-                bias: Tensor::zeros([32], DType::F32),
+                weight: Tensor::ones([32], DType::F32).to_device(device),
+                bias: Tensor::zeros([32], DType::F32).to_device(device),
             },
-            fc1: Layer::new(&[64, 512]),
-            fc2: Layer::new(&[10, 64]),
+            fc1: Layer::new(&[64, 512], device),
+            fc2: Layer::new(&[10, 64], device),
         }
     }
 
@@ -128,7 +129,9 @@ impl Params {
 }
 
 impl Running {
-    pub fn new() -> Running {
-        Running { mean: Tensor::zeros([32], DType::F32), var: Tensor::ones([32], DType::F32) }
+    /// Those of no images, on a device.
+    pub fn new(device: Device) -> Running {
+        let (mean, var) = (Tensor::zeros([32], DType::F32), Tensor::ones([32], DType::F32));
+        Running { mean: mean.to_device(device), var: var.to_device(device) }
     }
 }

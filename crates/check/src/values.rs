@@ -1,7 +1,7 @@
 //! What every check needs of values: to take them apart, to print them, and to see their bits.
 
 use maquette_ir::DType;
-use maquette_ops::internals::MetaInternals;
+use maquette_ops::internals::{MetaInternals, wait_for};
 use maquette_ops::tree::{Leaves, TreeSpec};
 use maquette_ops::{Element, Error, Result, Tensor, Tree, Value, call, message_of_panic, typed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,6 +86,20 @@ pub fn show(v: &Value) -> String {
 pub fn call_single(op: &str, args: maquette_ops::Args) -> Result<Tensor> {
     let out = call(op, args)?;
     out.first().ok_or_else(|| Error::value(format!("{op} returned nothing")))?.tensor().cloned()
+}
+
+/// A tensor of these elements on the device of `t`. The tensor is poisoned if the copy fails.
+pub fn on_device_of<T: Element>(t: &Tensor, elements: Vec<T>, sizes: &[i64]) -> Tensor {
+    Tensor::from_vec(elements, sizes).to_device(t.device())
+}
+
+/// Waits until a tensor is computed.
+///
+/// # Errors
+/// The tensor is poisoned; its device has failed.
+pub fn computed(t: &Tensor) -> Result<&Tensor> {
+    wait_for(t.device())?;
+    t.ok()
 }
 
 /// The whole storage behind a tensor, as elements of its dtype.

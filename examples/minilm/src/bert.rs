@@ -77,16 +77,17 @@ impl Config {
 }
 
 impl Bert {
-    /// The model of `config.json` and `model.safetensors` in this folder.
-    pub fn load(folder: &Path) -> Result<Bert> {
+    /// The model of `config.json` and `model.safetensors` in this folder, on a device. On the CPU
+    /// the weights are pages of their file.
+    pub fn load(folder: &Path, device: Device) -> Result<Bert> {
         let config = Config::load(&folder.join("config.json"))?;
         // SAFETY: nothing rewrites a checkpoint while this program runs.
         let weights = unsafe { Weights::map(folder.join("model.safetensors")) }?;
-        let get = Checkpoint { weights: &weights, epsilon: config.epsilon };
+        let get = Checkpoint { weights: &weights, device, epsilon: config.epsilon };
         let embeddings = Embeddings {
-            word: weights.get("embeddings.word_embeddings.weight")?,
-            position: weights.get("embeddings.position_embeddings.weight")?,
-            part: weights.get("embeddings.token_type_embeddings.weight")?.select(0, 0),
+            word: get.tensor("embeddings.word_embeddings.weight")?,
+            position: get.tensor("embeddings.position_embeddings.weight")?,
+            part: get.tensor("embeddings.token_type_embeddings.weight")?.select(0, 0),
             norm: get.norm("embeddings.LayerNorm")?,
         };
         let layer = |i: i64| -> Result<Layer> {
@@ -205,15 +206,17 @@ impl LayerNorm {
 /// Parts of the model by their names in the checkpoint.
 struct Checkpoint<'a> {
     weights: &'a Weights,
+    device: Device,
     epsilon: f64,
 }
 
 impl Checkpoint<'_> {
+    fn tensor(&self, name: &str) -> Result<Tensor> {
+        Ok(self.weights.get(name)?.to_device(self.device))
+    }
+
     fn pair(&self, name: &str) -> Result<(Tensor, Tensor)> {
-        Ok((
-            self.weights.get(&format!("{name}.weight"))?,
-            self.weights.get(&format!("{name}.bias"))?,
-        ))
+        Ok((self.tensor(&format!("{name}.weight"))?, self.tensor(&format!("{name}.bias"))?))
     }
 
     fn linear(&self, name: &str) -> Result<Linear> {

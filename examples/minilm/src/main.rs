@@ -2,10 +2,11 @@
 //! that stay in their file.
 //!
 //! `cargo run --release --example minilm -- [--opaque-attention] [--graph] [--explain] [--time]
-//! [--cold] [MODEL_DIR [SENTENCE]…]`
+//! [--cold] [--device DEVICE] [MODEL_DIR [SENTENCE]…]`
 //!
 //! `--explain` prints what became one kernel, and `--time` how long eager and compiled runs take.
 //! `--cold` prints how long it takes from the start of the process to the first answer.
+//! `--device test:0` runs the model on another device than the CPU.
 //!
 //! `MODEL_DIR` holds `config.json`, `tokenizer.json` and `model.safetensors`. It is `target/minilm`
 //! if none is named.
@@ -17,6 +18,8 @@ pub mod tokens;
 use attention::Attention;
 use bert::{Bert, Config};
 use maquette::prelude::*;
+// `--device test:0`: the driver registers itself where its crate is linked.
+use maquette_test_device as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokens::{Tokens, Words};
@@ -41,6 +44,7 @@ struct Request {
     explain: bool,
     time: bool,
     cold: bool,
+    device: Device,
     sentences: Vec<String>,
 }
 
@@ -48,17 +52,22 @@ impl Request {
     fn parse(args: impl Iterator<Item = String>) -> Result<Request> {
         let mut attention = Attention::Builtin;
         let (mut graph, mut explain, mut time, mut cold) = (false, false, false, false);
-        let mut words = Vec::new();
-        for arg in args {
+        let (mut device, mut words) = (Device::Cpu, Vec::new());
+        let mut args = args;
+        while let Some(arg) = args.next() {
             match &*arg {
                 "--opaque-attention" => attention = Attention::Opaque,
                 "--graph" => graph = true,
                 "--explain" => explain = true,
                 "--time" => time = true,
                 "--cold" => cold = true,
+                "--device" => {
+                    let name = args.next().unwrap_or_default();
+                    device = name.parse().map_err(Error::other)?;
+                }
                 a if a.starts_with("--") => bail!(
                     "`{a}` is not an option; there are --opaque-attention, --graph, --explain, \
-                     --time and --cold"
+                     --time, --cold and --device"
                 ),
                 _ => words.push(arg),
             }
@@ -69,7 +78,7 @@ impl Request {
         if sentences.is_empty() {
             sentences = SENTENCES.map(String::from).to_vec();
         }
-        Ok(Request { folder, attention, graph, explain, time, cold, sentences })
+        Ok(Request { folder, attention, graph, explain, time, cold, device, sentences })
     }
 }
 
@@ -82,7 +91,7 @@ pub fn default_folder() -> PathBuf {
 }
 
 fn report(request: &Request) -> Result<String> {
-    let Request { folder, attention, graph, explain, time, cold, sentences } = request;
+    let Request { folder, attention, graph, explain, time, cold, device, sentences } = request;
     ensure!(
         folder.join("model.safetensors").is_file(),
         "there is no model in {}; the README says how to get it",
@@ -90,9 +99,9 @@ fn report(request: &Request) -> Result<String> {
     );
     let sentences: Vec<&str> = sentences.iter().map(String::as_str).collect();
     if *cold {
-        return first_answer(folder, *attention, &sentences);
+        return first_answer(folder, *attention, *device, &sentences);
     }
-    let (words, bert) = (Words::load(folder, MAX_TOKENS)?, Bert::load(folder)?);
+    let (words, bert) = (Words::load(folder, MAX_TOKENS)?, Bert::load(folder, *device)?);
 
     let started = Instant::now();
     let traced = bert.trace(*attention)?;
@@ -102,9 +111,9 @@ fn report(request: &Request) -> Result<String> {
     }
     let compiled = bert.compile(*attention);
     if *time {
-        return times(&bert, *attention);
+        return times(&bert, *attention, *device);
     }
-    let Tokens { ids, mask } = words.encode(&sentences)?;
+    let Tokens { ids, mask } = words.encode(&sentences)?.to_device(*device);
     let sizes = ids.sizes_i64()?;
     let started = Instant::now();
     bert.forward(&ids, &mask, *attention).ok()?;
@@ -144,13 +153,18 @@ fn report(request: &Request) -> Result<String> {
 }
 
 /// How long it takes until the first answer: the vectors of the sentences.
-fn first_answer(folder: &Path, attention: Attention, sentences: &[&str]) -> Result<String> {
+fn first_answer(
+    folder: &Path,
+    attention: Attention,
+    device: Device,
+    sentences: &[&str],
+) -> Result<String> {
     let started = Instant::now();
     let words = Words::load(folder, MAX_TOKENS)?;
     let words_time = started.elapsed();
-    let bert = Bert::load(folder)?;
+    let bert = Bert::load(folder, device)?;
     let compiled = bert.compile(attention);
-    let Tokens { ids, mask } = words.encode(sentences)?;
+    let Tokens { ids, mask } = words.encode(sentences)?.to_device(device);
     let tokens = ids.size(1);
     let called = Instant::now();
     compiled.call((ids, mask))?;
@@ -165,12 +179,12 @@ fn first_answer(folder: &Path, attention: Attention, sentences: &[&str]) -> Resu
 }
 
 /// How long eager and compiled runs take, by turns: the least of many.
-fn times(bert: &Bert, attention: Attention) -> Result<String> {
+fn times(bert: &Bert, attention: Attention, device: Device) -> Result<String> {
     let compiled = bert.compile(attention);
     let mut out = "batch x length   eager ms   compiled ms   ratio\n".to_owned();
     for (batch, length) in [(1i64, 16i64), (1, 128), (4, 128), (8, 128)] {
-        let ids = Tensor::full([batch, length], 2_000, DType::I64);
-        let mask = Tensor::ones([batch, length], DType::I64);
+        let ids = Tensor::full([batch, length], 2_000, DType::I64).to_device(device);
+        let mask = Tensor::ones([batch, length], DType::I64).to_device(device);
         let (mut eager, mut fused) = (Duration::MAX, Duration::MAX);
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(2) {

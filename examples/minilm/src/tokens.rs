@@ -16,6 +16,13 @@ pub struct Tokens {
     pub mask: Tensor,
 }
 
+impl Tokens {
+    /// The tokens on a device.
+    pub fn to_device(&self, device: Device) -> Tokens {
+        Tokens { ids: self.ids.to_device(device), mask: self.mask.to_device(device) }
+    }
+}
+
 impl Words {
     /// By the `tokenizer.json` of this folder; of longer sentences only the first `max_length`
     /// tokens count.

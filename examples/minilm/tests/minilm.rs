@@ -35,7 +35,7 @@ fn fixture() -> Option<Fixture> {
     .unwrap();
     Some(Fixture {
         words: Words::load(&folder, minilm::MAX_TOKENS).unwrap(),
-        bert: Bert::load(&folder).unwrap(),
+        bert: Bert::load(&folder, Device::Cpu).unwrap(),
         sentences: serde_json::from_str(include_str!("../../../tests/data/minilm/sentences.json"))
             .unwrap(),
         tokens: Tokens {
@@ -110,5 +110,25 @@ fn the_graph_does_what_the_program_does() {
         let eager = f.bert.forward(&ids, &mask, attention);
         let run = f.bert.trace(attention).unwrap().run((ids.clone(), mask.clone())).unwrap();
         assert_eq!(eager.to_vec::<f32>().unwrap(), run.to_vec::<f32>().unwrap(), "{attention:?}");
+    }
+}
+
+#[test]
+fn another_device_gives_the_same_bits() {
+    let Some(f) = fixture() else { return };
+    let device = Device::test(0);
+    let there = Bert::load(&minilm::default_folder(), device).unwrap();
+    let tokens = f.words.encode(&["one sentence", "and another one, which is longer"]).unwrap();
+    for attention in [Attention::Builtin, Attention::Opaque] {
+        let vectors = |bert: &Bert, tokens: &Tokens| {
+            let inputs = (tokens.ids.clone(), tokens.mask.clone());
+            let eager = bert.forward(&tokens.ids, &tokens.mask, attention);
+            let compiled = bert.compile(attention).call(inputs).unwrap();
+            assert_eq!([eager.device(), compiled.device()], [tokens.ids.device(); 2]);
+            [eager, compiled].map(|t| t.to_vec::<f32>().unwrap())
+        };
+        let (found, expected) =
+            (vectors(&there, &tokens.to_device(device)), vectors(&f.bert, &tokens));
+        assert_eq!(found, expected, "{attention:?}");
     }
 }

@@ -3,6 +3,7 @@
 use super::Function;
 use super::variants::{Variant, len};
 use crate::Rng;
+use crate::values::{computed, on_device_of};
 use maquette_ir::DType;
 use maquette_ops::autograd::{BackwardOptions, grad, no_grad};
 use maquette_ops::internals::TensorInternals;
@@ -12,7 +13,7 @@ use maquette_ops::{Result, Tensor};
 pub(super) fn outputs(f: &Function<'_>, leaves: &[Tensor]) -> Result<Vec<Tensor>> {
     let outputs = f(leaves)?;
     for t in &outputs {
-        t.ok()?;
+        computed(t)?;
     }
     Ok(outputs.into_iter().filter(|t| t.dtype().is_float() && t.tracks_gradient()).collect())
 }
@@ -32,14 +33,14 @@ pub(super) fn random_like(t: &Tensor, seed: u64) -> Result<Tensor> {
         if rng.chance(50) { x } else { -x }
     };
     let values: Vec<f64> = (0..len(t)?).map(|_| draw()).collect();
-    Tensor::from_vec(values, t.sizes_i64()?).to_dtype(t.dtype()).ok().cloned()
+    on_device_of(t, values, &t.sizes_i64()?).to_dtype(t.dtype()).ok().cloned()
 }
 
 /// A tensor with one element of 1.
 pub(super) fn unit_like(t: &Tensor, at: usize) -> Result<Tensor> {
     let n = len(t)? as usize;
     let values: Vec<f64> = (0..n).map(|i| f64::from(i == at)).collect();
-    Tensor::from_vec(values, t.sizes_i64()?).to_dtype(t.dtype()).ok().cloned()
+    on_device_of(t, values, &t.sizes_i64()?).to_dtype(t.dtype()).ok().cloned()
 }
 
 /// The difference of the results, in the direction of `step` from an input: for each result, for

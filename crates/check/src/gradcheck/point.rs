@@ -2,7 +2,7 @@
 
 use super::variants::{Variant, len};
 use super::{Function, GradcheckOptions, jacobian};
-use crate::values::element_bytes;
+use crate::values::{element_bytes, on_device_of};
 use maquette_ir::DType;
 use maquette_ops::autograd::{BackwardOptions, grad};
 use maquette_ops::internals::TensorInternals;
@@ -14,9 +14,6 @@ pub(super) struct Point<'a> {
     pub(super) variant: &'a Variant,
     pub(super) options: &'a GradcheckOptions,
 }
-
-/// The sizes of a scalar.
-const NO_SIZES: [i64; 0] = [];
 
 type Checked = Result<std::result::Result<(), String>>;
 
@@ -281,7 +278,7 @@ impl Point<'_> {
         let with = |expanded: bool| {
             let (leaves, wanted) = self.leaves()?;
             jacobian::sweep(self.f, &leaves, &wanted, &|_, t: &Tensor| {
-                let one = Tensor::ones(NO_SIZES, t.dtype()) * 0.75;
+                let one = on_device_of(t, vec![0.75], &[]).to_dtype(t.dtype());
                 let wide = one.expand(t.sizes());
                 let given = if expanded { wide } else { wide.contiguous() };
                 given.ok().cloned().map(Some)

@@ -1,5 +1,6 @@
 //! Inputs made from those that are given: in other layouts, of other sizes, and repeated.
 
+use crate::values::on_device_of;
 use maquette_ir::DType;
 use maquette_ops::{Error, Result, Tensor};
 use std::collections::BTreeSet;
@@ -156,14 +157,14 @@ fn resized(t: &Tensor, sizes: &[i64]) -> Result<Tensor> {
     }
     // the fraction of the golden ratio keeps elements apart
     let parts = (0..n).map(|k| ((k + 1) as f64 * 0.618_033_988_749_894_9).fract());
-    let parts = Tensor::from_vec(parts.collect::<Vec<f64>>(), [n]).to_dtype(t.dtype());
+    let parts = on_device_of(t, parts.collect::<Vec<f64>>(), &[n]).to_dtype(t.dtype());
     let values = if len == 0 {
         // in most domains, and no pole of any function
         parts * 0.5 + 0.25
     } else {
         let at = |shift: i64| {
             let places: Vec<i64> = (0..n).map(|k| (k + shift) % len).collect();
-            flat.index_select(0, &Tensor::from_vec(places, [n]))
+            flat.index_select(0, &on_device_of(t, places, &[n]))
         };
         at(0) + (at(1) - at(0)) * parts
     };
@@ -181,7 +182,7 @@ fn resized_integers(t: &Tensor, sizes: &[i64]) -> Result<Tensor> {
             return t.new_empty(sizes, t.dtype()).zero_().ok().cloned();
         }
         let places: Vec<i64> = (0..to).map(|k| k % from.max(1)).collect();
-        let grown = all.index_select(d as i64, &Tensor::from_vec(places, [to]));
+        let grown = all.index_select(d as i64, &on_device_of(t, places, &[to]));
         all = match t.dtype() {
             DType::Bool => grown,
             _ if to > from => distinct_where_were(&grown, d, from as usize)?,
@@ -205,7 +206,7 @@ fn distinct_where_were(t: &Tensor, d: usize, from: usize) -> Result<Tensor> {
         let others = (0..).filter(|k| !given.contains(k));
         row[from..].iter_mut().zip(others).for_each(|(element, other)| *element = other);
     }
-    let all = Tensor::from_vec(flat, sizes).transpose(d as i64, -1).contiguous();
+    let all = on_device_of(t, flat, &sizes).transpose(d as i64, -1).contiguous();
     all.to_dtype(t.dtype()).ok().cloned()
 }
 

@@ -2,7 +2,9 @@
 
 use super::sample::{StorageSnapshot, copy, snapshot_storages};
 use super::sample_variants::SampleVariant;
-use crate::values::{Bytes, catch_panics, compare_metadata, element_bytes, flatten, show};
+use crate::values::{
+    Bytes, catch_panics, compare_metadata, computed, element_bytes, flatten, show,
+};
 use maquette_ir::Loc;
 use maquette_ir::schema::Schema;
 use maquette_ops::{Args, Error, Op, Result, Tensor, Value, typed};
@@ -63,12 +65,12 @@ impl OpUnderTest<'_> {
         args: &[Value],
         call: impl FnOnce(&Args) -> Result<Vec<Value>>,
     ) -> Result<CallRecord> {
-        let args = copy(self.schema, args)?;
+        let args = copy(self.schema, args, None)?;
         let before = snapshot_storages(&args)?;
         let metadata = args.iter().flat_map(Value::tensors).map(|t| t.meta().to_string()).collect();
         let outputs = call(&args)?;
         for t in outputs.iter().flat_map(Value::tensors) {
-            t.ok()?;
+            computed(t)?;
         }
         let after = snapshot_storages(&args)?;
         Ok(CallRecord { args, outputs, metadata, before, after })

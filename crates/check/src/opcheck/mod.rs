@@ -34,7 +34,7 @@ pub use report::{Check, CheckReport, OpcheckError, Outcome, Report};
 pub use suite::suite;
 
 use calls::{OpUnderTest, Pair, SampleRun};
-use maquette_ir::Loc;
+use maquette_ir::{Device, Loc};
 use maquette_ops::library::Tag;
 use maquette_ops::{Args, Error, Op, Result, mode, with_silent_panics};
 use sample_variants::{SampleVariant, VariantGenerator, VariantKind};
@@ -57,7 +57,7 @@ use sample_variants::{SampleVariant, VariantGenerator, VariantKind};
 ///
 /// # Errors
 /// A check failed: the error contains the whole report. The sample does not fit the schema, has
-/// more than 2^18 elements, or has tensors that are not real or not on the host.
+/// more than 2^18 elements, or has tensors that are not real.
 #[track_caller]
 pub fn opcheck(op: &Op, args: Args) -> Result<Report> {
     opcheck_with(op, args, OpcheckOptions::new())
@@ -85,6 +85,7 @@ pub struct OpcheckOptions {
     derive: usize,
     nondeterministic: bool,
     max_elements: usize,
+    device: Option<Device>,
 }
 
 impl Default for OpcheckOptions {
@@ -95,6 +96,7 @@ impl Default for OpcheckOptions {
             derive: 32,
             nondeterministic: false,
             max_elements: 1 << 18,
+            device: None,
         }
     }
 }
@@ -137,6 +139,13 @@ impl OpcheckOptions {
         self
     }
 
+    /// Copies the tensors of the sample to this device first; unless given, each stays where it is.
+    /// Tensors that share memory share it there. Arguments that are themselves devices stay.
+    pub fn device(mut self, device: Device) -> OpcheckOptions {
+        self.device = Some(device);
+        self
+    }
+
     /// Treats the operator as nondeterministic, as its tag would: values are not compared.
     pub fn nondeterministic(mut self, on: bool) -> OpcheckOptions {
         self.nondeterministic = on;
@@ -163,7 +172,10 @@ fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report>
         ));
     }
     let schema = op.schema()?;
-    let args = sample::complete(op, &schema, args, options.max_elements)?;
+    let mut args = sample::complete(op, &schema, args, options.max_elements)?;
+    if options.device.is_some() {
+        args = sample::copy(&schema, &args, options.device)?;
+    }
     let subject = OpUnderTest { op, schema: &schema, loc };
     let checks = Check::ALL
         .into_iter()

@@ -1,9 +1,9 @@
 //! Sample arguments: copies that preserve aliasing, and snapshots of the storages.
 
-use crate::values::{Bytes, call_single, element_bytes, whole_storage};
-use maquette_ir::DType;
+use crate::values::{Bytes, call_single, element_bytes, on_device_of, whole_storage};
 use maquette_ir::schema::{Schema, Type};
 use maquette_ir::view::StridedPositions;
+use maquette_ir::{DType, Device};
 use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Args, CallError, Concrete, Error, Op, Result, Tensor, Value, args, typed};
 
@@ -59,8 +59,8 @@ pub fn replace(operands: &[Operand], args: &[Value], replacements: &[Tensor]) ->
     args.iter().map(|v| v.map_tensors(&mut at)).collect()
 }
 
-/// The arguments in the schema's order, with defaults filled in. Every tensor must be real and on
-/// the host, and all of them together may have `max_elements`.
+/// The arguments in the schema's order, with defaults filled in. Every tensor must be real, and
+/// all of them together may have `max_elements`.
 pub(super) fn complete(op: Op, schema: &Schema, given: Args, max_elements: usize) -> Result<Args> {
     let (mut args, declared) = (given, schema.args.len());
     if args.len() > declared {
@@ -114,9 +114,9 @@ fn element_count(args: &[Value]) -> usize {
     total
 }
 
-/// Copies of the arguments, with whole storages. Tensors share a storage exactly where the
-/// originals do.
-pub(super) fn copy(schema: &Schema, args: &[Value]) -> Result<Args> {
+/// Copies of the arguments, with whole storages: each on its device, or all on the given one.
+/// Tensors share a storage exactly where the originals do.
+pub(super) fn copy(schema: &Schema, args: &[Value], device: Option<Device>) -> Result<Args> {
     let operands = operands(schema, args);
     let mut storages: Vec<(&Tensor, Tensor)> = Vec::new();
     let mut copies = Vec::new();
@@ -130,6 +130,7 @@ pub(super) fn copy(schema: &Schema, args: &[Value]) -> Result<Args> {
                 let widest = sharing.max_by_key(|o| o.dtype().size()).unwrap_or(t);
                 let flat = whole_storage(widest)?;
                 let storage = typed!(widest.dtype(), T => Tensor::from(flat.to_vec::<T>()?));
+                let storage = storage.to_device(device.unwrap_or(t.device()));
                 storages.push((t, storage.clone()));
                 storage
             }
@@ -171,7 +172,7 @@ pub struct Relayout<'a> {
 }
 
 impl Relayout<'_> {
-    /// Creates the tensor in a storage of its own. If its sizes have grown, elements repeat.
+    /// Creates the tensor in a storage of its own, on the device of `t`. If its sizes have grown, elements repeat.
     pub fn of(&self, t: &Tensor) -> Result<Tensor> {
         typed!(t.dtype(), T => self.typed::<T>(t))
     }
@@ -198,7 +199,8 @@ impl Relayout<'_> {
                 *to = if (self.keep)(place) { element } else { of_byte(self.other) };
             }
         }
-        view(&Tensor::from(storage), t.dtype(), to)
+        let count = storage.len() as i64;
+        view(&on_device_of(t, storage, &[count]), t.dtype(), to)
     }
 }
 
