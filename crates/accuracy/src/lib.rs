@@ -5,6 +5,7 @@
 //! lists the functions with their `f64` references, and [`big`] has references for `f64` itself.
 //! [`bounds`] holds the documented bounds, and is the only place that does. The binary `ulp`
 //! measures every `f32` pattern; the test `accuracy` measures a sample.
+#![deny(unsafe_code)]
 
 pub mod big;
 pub mod bounds;

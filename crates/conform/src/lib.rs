@@ -11,6 +11,7 @@
 //!
 //! A folder of gradients has the same format; each call is differentiated eagerly (`gradient`).
 //! Recordings of training have a format of their own (`train`).
+#![deny(unsafe_code)]
 
 mod compare;
 mod docs;

@@ -40,7 +40,7 @@ pub trait Driver: Sync {
     /// What the driver needs is missing. The text says what was looked for, and where.
     fn count(&self) -> Result<u16, Missing>;
 
-    /// Opens a device. Called once for each index below the count.
+    /// Opens a device. Called for an index below the count, until it succeeds.
     ///
     /// # Errors
     /// The device cannot be used.

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 /// What a launch belongs to, for a fault that is seen later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The operator; the last one, if the launch computes several.
+    /// The operator: of several, the one that its operands can make fail, or the last if none can.
     pub op: Arc<str>,
     /// Its line.
     pub loc: Option<Loc>,
@@ -19,6 +19,11 @@ pub struct Origin {
 ///
 /// Launches that depend on each other share a slot. As soon as one fails, those after it do
 /// nothing, so that memory stays as it was at the failure. The slot keeps the first fault.
+///
+/// The driver counts launches: it calls [`FailureSlot::begin`] before [`Launch::enqueue`] returns,
+/// and [`FailureSlot::end`] once for each, when the launch is done or left out.
+///
+/// [`Launch::enqueue`]: crate::Launch::enqueue
 #[derive(Debug, Default)]
 pub struct FailureSlot {
     fault: OnceLock<Fault>,

@@ -88,8 +88,9 @@ pub trait Launch: Send + Sync {
     /// [`Launch::packs`], and may be empty. The bits are those of a launch without packed forms.
     ///
     /// A device whose work is done when the call returns ignores `failing`. One that
-    /// [reports late](crate::Target::reports_late) puts the error of the kernel into the slot, and
-    /// does nothing if the slot has an error by then.
+    /// [reports late](crate::Target::reports_late) counts the launch in the slot
+    /// ([`FailureSlot`](crate::FailureSlot)), puts the error of the kernel there, and does nothing
+    /// if the slot has an error by then.
     ///
     /// # Errors
     /// The error of the kernel, on a device that does not report late: the results are partly

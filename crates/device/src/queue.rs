@@ -36,7 +36,7 @@ pub trait Queue: Send + Sync {
     /// Copies bytes to the host, after waiting for all commands so far.
     ///
     /// # Errors
-    /// The first fault of a command so far.
+    /// As [`Queue::wait`].
     ///
     /// # Safety
     /// `from` is the address of `to.len()` allocated bytes that no other thread's commands write
@@ -60,6 +60,7 @@ pub trait Queue: Send + Sync {
     /// Waits until all commands before a point are done.
     ///
     /// # Errors
-    /// The first fault of a command since the last wait.
+    /// The first fault of a command since the last wait, but for errors of kernels: they are in the
+    /// slots of their launches.
     fn wait(&self, fence: Fence) -> Result<(), Fault>;
 }

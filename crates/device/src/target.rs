@@ -1,10 +1,10 @@
 //! What a device can do.
 
-/// Facts about a device that the code above the boundary asks for. Data, no functions: a target can
-/// be printed, compared and kept in a key.
+/// Facts about a device. Data, no functions: a target can be printed, compared and kept in a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The alignment of every block in bytes.
+    /// The alignment of every block in bytes: a power of two, 64 at least. Buffers of a program lie
+    /// at multiples of 64 bytes in a block.
     pub alignment: usize,
     /// Whether host code may dereference the addresses of the device once its queue is done with
     /// them.

@@ -1,5 +1,5 @@
-//! [`View`] and [`ViewMut`]: strided views of raw memory. All memory enters the crate through their
-//! constructors, whose contracts make the executors safe functions.
+//! [`View`] and [`ViewMut`]: strided views of raw memory. The contracts of their constructors make the
+//! executors safe functions. Memory enters the crate through them, or as addresses of plans.
 
 use crate::element::Element;
 use crate::error::{KernelError, Result};

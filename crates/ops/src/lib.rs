@@ -1,5 +1,5 @@
-//! Tensors and operators: storages and their borrows, the registry and the dispatcher, the table of
-//! builtin operators.
+//! Tensors and operators: storages and their borrows, the registry and the dispatcher, and what a row
+//! of a table of builtin operators says.
 //!
 //! **Architecture invariant:** nothing here knows of graphs or passes. A tracer is a
 //! [`Mode`](mode::Mode) like any other, and a traced tensor is a handle with a number that only the

@@ -75,7 +75,9 @@ pub fn blocks_are_aligned_and_apart(device: &'static dyn OpenDevice) {
     let mut spans: Vec<(usize, usize)> =
         blocks.iter().map(|block| (block.at().number(), block.len())).collect();
     for (at, _) in &spans {
-        assert_eq!(at % device.target().alignment, 0, "a block begins at {at:#x}");
+        let alignment = device.target().alignment;
+        assert!(alignment.is_power_of_two() && alignment >= 64, "alignment {alignment}");
+        assert_eq!(at % alignment, 0, "a block begins at {at:#x}");
     }
     spans.sort_unstable();
     for pair in spans.windows(2) {

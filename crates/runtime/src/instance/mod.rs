@@ -134,7 +134,7 @@ pub(crate) enum Step {
     /// The memory of a returned tensor gets the strides that the graph declares.
     Adopt { buffer: BufferId, value: ValueId, strides: SmallVec<[i64; 6]> },
     /// The last use of a returned tensor.
-    Free(BufferId),
+    Release(BufferId),
     /// A step that fails in every run of the instance.
     Fail(Error),
 }
@@ -144,20 +144,20 @@ pub(crate) struct Launch {
     /// The addresses of the operands, then of the results.
     pub places: SmallVec<[Place; 4]>,
     /// What the error of the launch needs.
-    pub origin: Origin,
+    pub source: LaunchSource,
     /// The weights among the operands that the call packs; none if no weight is among them.
     pub weights: Box<[Option<Arc<PackedWeight>>]>,
 }
 
 impl Launch {
     /// A launch without packed weights.
-    pub fn new(call: PreparedCall, places: SmallVec<[Place; 4]>, origin: Origin) -> Launch {
-        Launch { call, places, origin, weights: Box::default() }
+    pub fn new(call: PreparedCall, places: SmallVec<[Place; 4]>, source: LaunchSource) -> Launch {
+        Launch { call, places, source, weights: Box::default() }
     }
 }
 
 /// What a launch computes, as far as its error needs it.
-pub(crate) enum Origin {
+pub(crate) enum LaunchSource {
     /// A copy, or a region whose operators cannot fail: only memory for its kernel can be missing.
     Infallible {
         region: Option<usize>,

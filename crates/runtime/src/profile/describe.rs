@@ -43,7 +43,7 @@ pub(super) fn described(planned: &Planned, segment: &Segment, step: usize) -> Op
             let (bytes_read, bytes_written) = (bytes_of(from), bytes_of(to));
             (Some(Work { bytes_read, bytes_written, ..Work::default() }), sizes_of(to))
         }
-        Step::Adopt { .. } | Step::Free(_) | Step::Fail(_) => return None,
+        Step::Adopt { .. } | Step::Release(_) | Step::Fail(_) => return None,
     };
     let of_step = match segment.steps.get(step)? {
         Step::Call(call) if call.op.falls_back_to_host(planned.device) => KernelKind::OnHost,

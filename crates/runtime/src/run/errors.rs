@@ -1,7 +1,7 @@
 //! Errors of launches.
 
 use super::Run;
-use crate::instance::{Launch, LaunchedRegion, Origin, Segment, TensorAt};
+use crate::instance::{Launch, LaunchSource, LaunchedRegion, Segment, TensorAt};
 use crate::region_nodes::run_nodes;
 use maquette_invoke::{in_window, wrong_graph};
 use maquette_ir::Loc;
@@ -12,9 +12,9 @@ impl Run<'_> {
     /// poisoned as by an eager call.
     #[cold]
     pub(super) fn launch_error(&mut self, segment: &Segment, launch: &Launch, e: Error) -> Error {
-        let (explained, writes) = match &launch.origin {
-            Origin::Infallible { writes, .. } => (e, writes),
-            Origin::Node(node) => {
+        let (explained, writes) = match &launch.source {
+            LaunchSource::Infallible { writes, .. } => (e, writes),
+            LaunchSource::Node(node) => {
                 let explained = match self.arguments(segment, node.op, &node.arguments) {
                     Ok((args, _)) => launch.call.explained(e, &args),
                     // Without the arguments, the error of the kernel has to do.
@@ -22,7 +22,7 @@ impl Run<'_> {
                 };
                 (explained, &node.writes)
             }
-            Origin::Region(region) => match self.region_error(segment, region) {
+            LaunchSource::Region(region) => match self.region_error(segment, region) {
                 Some(found) => (found, &region.writes),
                 None => (e, &region.writes),
             },
@@ -30,16 +30,18 @@ impl Run<'_> {
         // Other errors are found before anything is written.
         let writes: &[_] =
             if matches!(explained.kind(), ErrorKind::Kernel(_)) { writes } else { &[] };
-        let e = match &launch.origin {
-            Origin::Node(node) => {
+        let e = match &launch.source {
+            LaunchSource::Node(node) => {
                 let loc = node.loc.unwrap_or(self.source_info.call_site);
                 in_window(self.graph, launch.call.in_call(explained, loc), node.at)
             }
-            Origin::Infallible { region: Some(region), .. } => match self.region_line(*region) {
-                Some(loc) if explained.loc().is_none() => explained.at(loc),
-                _ => explained,
-            },
-            Origin::Infallible { region: None, .. } | Origin::Region(_) => explained,
+            LaunchSource::Infallible { region: Some(region), .. } => {
+                match self.region_line(*region) {
+                    Some(loc) if explained.loc().is_none() => explained.at(loc),
+                    _ => explained,
+                }
+            }
+            LaunchSource::Infallible { region: None, .. } | LaunchSource::Region(_) => explained,
         };
         for b in writes {
             let base = self.memory.bases.get(b.index());

@@ -12,7 +12,7 @@
 //! **Cost:** for each launch, a look at the storages that it reads and writes.
 
 use super::Run;
-use crate::instance::{Launch, Origin, Segment};
+use crate::instance::{Launch, LaunchSource, Segment};
 use maquette_invoke::SourceInfo;
 use maquette_ir::Device;
 use maquette_ir::buffer_plan::BufferId;
@@ -96,10 +96,10 @@ impl Run<'_> {
                 late.add(tensor.own_storage()?.late_slots());
             }
         }
-        let writes: &[BufferId] = match &launch.origin {
-            Origin::Infallible { writes, .. } => writes,
-            Origin::Node(node) => &node.writes,
-            Origin::Region(region) => &region.writes,
+        let writes: &[BufferId] = match &launch.source {
+            LaunchSource::Infallible { writes, .. } => writes,
+            LaunchSource::Node(node) => &node.writes,
+            LaunchSource::Region(region) => &region.writes,
         };
         let written = writes.iter().map(|buffer| buffer.index());
         // Operators that are called read the arena, too.

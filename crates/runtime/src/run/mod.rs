@@ -164,7 +164,7 @@ impl Run<'_> {
                 self.check_returned(&own)
             }
             Step::Adopt { buffer, value, strides } => self.adopt(*buffer, *value, strides),
-            Step::Free(buffer) => {
+            Step::Release(buffer) => {
                 if let Some(base) = self.memory.bases.get_mut(buffer.index()) {
                     *base = Base::default();
                 }

@@ -19,7 +19,7 @@ mod regions;
 mod tests;
 
 use super::places::BufferPlace;
-use super::{End, External, Launch, Origin, Returns, Segment, Step, TensorAt};
+use super::{End, External, Launch, LaunchSource, Returns, Segment, Step, TensorAt};
 use crate::planned::Planned;
 pub(crate) use buffers::Uses;
 use launches::placed;
@@ -227,8 +227,8 @@ impl<'a> Builder<'a> {
         {
             if !call.is_empty() {
                 let writes = planned_buffers(self.planned, slice::from_ref(&target));
-                let origin = Origin::Infallible { region: None, writes };
-                let launch = Launch::new(call, places, origin);
+                let source = LaunchSource::Infallible { region: None, writes };
+                let launch = Launch::new(call, places, source);
                 self.steps.push(Step::Launch(Box::new(launch)));
             }
             return Ok(());
@@ -256,7 +256,7 @@ impl<'a> Builder<'a> {
                 && uses.last.get(b.index()) == Some(&at)
                 && uses.is_output.get(b.index()) == Some(&false)
             {
-                steps.push(Step::Free(b));
+                steps.push(Step::Release(b));
             }
         });
     }

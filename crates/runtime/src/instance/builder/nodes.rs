@@ -4,7 +4,7 @@ use super::launches::placed;
 use super::{Builder, fake, planned_buffers};
 use crate::instance::kernel_call::expected_returns;
 use crate::instance::{
-    Call, External, KernelCall, Launch, LaunchedNode, NodeArguments, Origin, Step, TensorAt,
+    Call, External, KernelCall, Launch, LaunchSource, LaunchedNode, NodeArguments, Step, TensorAt,
 };
 use maquette_invoke::metadata_check::LayoutPromise;
 use maquette_invoke::{Callable, NodeReturns};
@@ -67,7 +67,7 @@ impl Builder<'_> {
             if !call.is_empty() {
                 let writes = planned_buffers(self.planned, targets);
                 let node = Box::new(LaunchedNode { at, loc, op, arguments, writes });
-                let launch = Launch::new(call, places, Origin::Node(node));
+                let launch = Launch::new(call, places, LaunchSource::Node(node));
                 self.steps.push(Step::Launch(Box::new(launch)));
             }
             return Ok(());

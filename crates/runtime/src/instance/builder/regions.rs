@@ -4,7 +4,7 @@
 //! that lie otherwise, such as parts of a concatenation, are computed in row-major memory first.
 
 use super::{Builder, fake, launches::placed, planned_buffers, wrong_graph};
-use crate::instance::{Launch, LaunchedRegion, Origin, RegionByNodes, Step, TensorAt};
+use crate::instance::{Launch, LaunchSource, LaunchedRegion, RegionByNodes, Step, TensorAt};
 use maquette_invoke::Bindings;
 use maquette_ir::buffer_plan::{BufferView, ResultDest};
 use maquette_ir::functional_ops::{FunctionalOp, List};
@@ -60,14 +60,14 @@ impl Builder<'_> {
             let named = failing.first().or(region.nodes.last());
             let (name, loc) = named.map(|node| (graph.called_op(*node), graph.loc(*node)))?;
             let (call, places) = placed(call.with_origin(name.into(), loc), &leaves, targets)?;
-            let origin = match region.may_fail {
+            let source = match region.may_fail {
                 false => {
                     let writes = planned_buffers(planned, targets);
-                    Origin::Infallible { region: Some(index), writes }
+                    LaunchSource::Infallible { region: Some(index), writes }
                 }
-                true => Origin::Region(Box::new(launched(targets))),
+                true => LaunchSource::Region(Box::new(launched(targets))),
             };
-            Some(Step::Launch(Box::new(Launch::new(call, places, origin))))
+            Some(Step::Launch(Box::new(Launch::new(call, places, source))))
         };
         if let Some(step) = launch(&self.bindings, &targets) {
             self.steps.push(step);
@@ -105,8 +105,8 @@ impl Builder<'_> {
             let call = PreparedCall::copy(&fake(source), &fake(target))?;
             let (call, places) = placed(call, slice::from_ref(source), slice::from_ref(target))?;
             let writes = planned_buffers(self.planned, slice::from_ref(target));
-            let origin = Origin::Infallible { region: None, writes };
-            Some(Step::Launch(Box::new(Launch::new(call, places, origin))))
+            let source = LaunchSource::Infallible { region: None, writes };
+            Some(Step::Launch(Box::new(Launch::new(call, places, source))))
         });
         Ok(std::iter::once(Some(step)).chain(copies).collect())
     }

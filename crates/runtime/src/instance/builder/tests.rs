@@ -42,7 +42,7 @@ fn steps(text: &str, inputs: &[Value]) -> String {
         Step::Call(_) => 'C',
         Step::Copy { .. } => 'K',
         Step::Adopt { .. } => 'A',
-        Step::Free(_) => 'F',
+        Step::Release(_) => 'F',
         Step::Fail(_) => 'X',
     };
     instance.first.steps.iter().map(kind).collect()
