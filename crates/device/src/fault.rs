@@ -27,8 +27,9 @@ pub struct Origin {
 #[derive(Debug, Default)]
 pub struct FailureSlot {
     fault: OnceLock<Fault>,
-    /// How many launches are on their way.
-    launches: AtomicUsize,
+    /// How many launches the device has received, and how many of them are done.
+    received: AtomicUsize,
+    done: AtomicUsize,
 }
 
 impl FailureSlot {
@@ -39,12 +40,19 @@ impl FailureSlot {
 
     /// Whether all launches so far are done, so that [`FailureSlot::fault`] is what it will be.
     pub fn is_settled(&self) -> bool {
-        self.launches.load(Ordering::Acquire) == 0
+        // In this order: what is done was received before.
+        let done = self.done.load(Ordering::Acquire);
+        done == self.received()
+    }
+
+    /// How many launches the device has received.
+    pub fn received(&self) -> usize {
+        self.received.load(Ordering::Relaxed)
     }
 
     /// Counts a launch, which the device has received.
     pub fn begin(&self) {
-        self.launches.fetch_add(1, Ordering::Relaxed);
+        self.received.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A launch is done, or was left out after a failure. The first fault stays.
@@ -52,7 +60,7 @@ impl FailureSlot {
         if let Err(fault) = result {
             let _ = self.fault.set(fault);
         }
-        self.launches.fetch_sub(1, Ordering::Release);
+        self.done.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -230,6 +230,7 @@ pub fn the_error_of_a_kernel_is_found(device: &'static dyn OpenDevice) {
     enqueue(&*zeros, &[&cleared], &other).expect("the launch is taken");
     device.queue().wait(device.queue().fence()).expect("the device is not lost");
     assert!(slot.is_settled() && other.is_settled());
+    assert_eq!([slot.received(), other.received()], [3, 1], "the driver counts its launches");
     let fault = slot.fault().expect("the error is in the slot");
     assert!(out_of_range(fault), "{fault}");
     assert!(matches!(fault, Fault::Kernel { origin: Some(of), .. } if *of == origin));
