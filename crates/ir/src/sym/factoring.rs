@@ -213,8 +213,8 @@ impl Sum {
     /// The value of the sum; `None` on overflow.
     fn value(&self, point: &[i128]) -> Option<i128> {
         self.terms.iter().try_fold(i128::from(self.constant), |sum, t| {
-            let factors = t.atoms().iter().map(|&at| point[usize::from(at)]);
-            let term = factors.fold(Some(i128::from(t.coeff)), |n, x| n?.checked_mul(x));
+            let mut factors = t.atoms().iter().map(|&at| point[usize::from(at)]);
+            let term = factors.try_fold(i128::from(t.coeff), i128::checked_mul);
             sum.checked_add(term?)
         })
     }
