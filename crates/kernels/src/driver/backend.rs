@@ -6,7 +6,7 @@ use crate::loops::LoopKernel;
 use crate::pointwise::PointwisePlan;
 use crate::view::{View, ViewMut};
 use maquette_device::{Backend, Binding, Computation, Kernel, Launch, Layout};
-use maquette_ir::loops::{AxisId, outer_axes};
+use maquette_ir::loops::{Axes, AxisId, LoopNest, outer_axes};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::sym::SymbolId;
 use smallvec::SmallVec;
@@ -24,7 +24,22 @@ enum HostKernel {
     Copy,
     Elements(Arc<ScalarExpr>),
     Nest(LoopKernel),
-    Fused(LoopKernel, Option<usize>),
+    Fused(LoopKernel, Option<Rows>),
+}
+
+/// The rows of a kernel that computes operators row by row.
+struct Rows {
+    /// Whether the executor runs all stages row by row.
+    are_common: bool,
+    /// The axes over which all stages can run together.
+    outer: Axes,
+}
+
+impl LoopKernel {
+    /// The kernel of the CPU for this nest, as the backend compiles it.
+    pub fn on_host(&self) -> Arc<dyn Kernel> {
+        Arc::new(HostKernel::Nest(self.clone()))
+    }
 }
 
 impl Backend for HostBackend {
@@ -35,7 +50,8 @@ impl Backend for HostBackend {
             Computation::Elements(expr) => HostKernel::Elements(expr.clone()),
             Computation::Nest(nest) => HostKernel::Nest(LoopKernel::new(nest.clone())),
             Computation::Fused { nest, rows } => {
-                HostKernel::Fused(LoopKernel::composed(nest.clone()), *rows)
+                let rows = rows.map(|rows| Rows::of(nest, rows));
+                HostKernel::Fused(LoopKernel::composed(nest.clone()), rows)
             }
         };
         computations.iter().map(|c| Some(Arc::new(kernel(c)) as Arc<dyn Kernel>)).collect()
@@ -75,7 +91,7 @@ impl Kernel for HostKernel {
             }
             (HostKernel::Nest(kernel), ..) => HostLaunch::nest(kernel, binding)?,
             (HostKernel::Fused(kernel, rows), ..) => {
-                if rows.is_some_and(|rows| !runs_by_rows(kernel, rows, binding.symbols)) {
+                if rows.as_ref().is_some_and(|rows| !rows.pay(kernel.nest(), binding.symbols)) {
                     return None;
                 }
                 HostLaunch::nest(kernel, binding)?
@@ -85,16 +101,22 @@ impl Kernel for HostKernel {
     }
 }
 
-/// Whether the executor runs all stages row by row, and threads have enough rows.
-fn runs_by_rows(kernel: &LoopKernel, rows: usize, symbols: &[Option<i64>]) -> bool {
-    let nest = kernel.nest();
-    let outer = outer_axes(nest, 0..nest.stages().len());
-    let value = |symbol: SymbolId| symbols.get(symbol.index()).copied().flatten();
-    let extent = |axis: &AxisId| nest.symbols().eval(nest.extent(*axis), &value);
-    let points = |axes: &[AxisId]| {
-        axes.iter().map(|a| extent(a).unwrap_or(i64::MAX)).fold(1i64, i64::saturating_mul)
-    };
-    let all = nest.stages().iter().map(|stage| points(&stage.over)).max().unwrap_or(0);
-    let count = points(&outer);
-    outer.len() >= rows && (count >= FEW_ROWS || all / count.max(1) <= LONG_ROW)
+impl Rows {
+    /// Those of a nest in which `rows` leading dimensions make a row.
+    fn of(nest: &LoopNest, rows: usize) -> Rows {
+        let outer = outer_axes(nest, 0..nest.stages().len());
+        Rows { are_common: outer.len() >= rows, outer }
+    }
+
+    /// Whether the executor runs all stages row by row, and threads have enough rows.
+    fn pay(&self, nest: &LoopNest, symbols: &[Option<i64>]) -> bool {
+        let value = |symbol: SymbolId| symbols.get(symbol.index()).copied().flatten();
+        let extent = |axis: &AxisId| nest.symbols().eval(nest.extent(*axis), &value);
+        let points = |axes: &[AxisId]| {
+            axes.iter().map(|a| extent(a).unwrap_or(i64::MAX)).fold(1i64, i64::saturating_mul)
+        };
+        let all = nest.stages().iter().map(|stage| points(&stage.over)).max().unwrap_or(0);
+        let count = points(&self.outer);
+        self.are_common && (count >= FEW_ROWS || all / count.max(1) <= LONG_ROW)
+    }
 }

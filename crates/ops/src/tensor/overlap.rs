@@ -19,6 +19,10 @@ pub fn may_overlap(a: &Concrete, b: &Concrete) -> bool {
     if sa.1 <= sb.0 || sb.1 <= sa.0 {
         return false;
     }
+    if a.offset * a.width == b.offset * b.width {
+        // Both have the byte at which they begin.
+        return true;
+    }
     if a.width == b.width && (lattices_disjoint(a, b) || boxes_disjoint(a, b)) {
         return false;
     }

@@ -118,6 +118,8 @@ pub(super) fn prepare(
     let outputs = build(&mut cx)?;
     let NestCx { nest, operands, result_view, symbols, numbers, updates, explain, checks, .. } = cx;
     let kernel = LoopKernel::new(nest.finish(&outputs)?);
+    // Calls on the host run the executor itself, so the CPU has compiled the nest already.
+    let on_host = (Device::Cpu, Some(kernel.on_host()));
     let prepared = Rc::new(PreparedNest {
         kernel,
         operands,
@@ -127,7 +129,7 @@ pub(super) fn prepare(
         updates,
         explain,
         checks,
-        compiled: RefCell::default(),
+        compiled: RefCell::new(SmallVec::from_elem(on_host, 1)),
     });
     if is_cached {
         CACHE.with_borrow_mut(|cache| {
