@@ -1,5 +1,6 @@
-//! [`View`] and [`ViewMut`]: strided views of raw memory. The contracts of their constructors make the
-//! executors safe functions. Memory enters the crate through them, or as addresses of plans.
+//! [`View`] and [`ViewMut`]: strided views of raw memory. The contracts of their constructors make
+//! the executors safe functions. Memory enters the crate by these constructors, or as addresses that
+//! are given to a plan.
 
 use crate::element::Element;
 use crate::error::{KernelError, Result};

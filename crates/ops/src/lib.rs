@@ -1,5 +1,5 @@
-//! Tensors and operators: storages and their borrows, the registry and the dispatcher, and what a row
-//! of a table of builtin operators says.
+//! Tensors and operators: storages and their borrows, the registry and the dispatcher, and the
+//! vocabulary of the tables of builtin operators.
 //!
 //! **Architecture invariant:** nothing here knows of graphs or passes. A tracer is a
 //! [`Mode`](mode::Mode) like any other, and a traced tensor is a handle with a number that only the

@@ -49,11 +49,10 @@ struct Request {
 }
 
 impl Request {
-    fn parse(args: impl Iterator<Item = String>) -> Result<Request> {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<Request> {
         let mut attention = Attention::Builtin;
         let (mut graph, mut explain, mut time, mut cold) = (false, false, false, false);
         let (mut device, mut words) = (Device::Cpu, Vec::new());
-        let mut args = args;
         while let Some(arg) = args.next() {
             match &*arg {
                 "--opaque-attention" => attention = Attention::Opaque,

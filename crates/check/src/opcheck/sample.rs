@@ -172,7 +172,8 @@ pub struct Relayout<'a> {
 }
 
 impl Relayout<'_> {
-    /// Creates the tensor in a storage of its own, on the device of `t`. If its sizes have grown, elements repeat.
+    /// Creates the tensor in a storage of its own, on the device of `t`. If its sizes have grown,
+    /// elements repeat.
     pub fn of(&self, t: &Tensor) -> Result<Tensor> {
         typed!(t.dtype(), T => self.typed::<T>(t))
     }

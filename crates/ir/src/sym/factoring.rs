@@ -10,7 +10,7 @@
 //!
 //! - The interval of an atom is found once. The polynomials that factoring gives are lists of
 //!   numbers, the positions of their atoms among these intervals.
-//! - Where a part leaves the [wanted](Wanted) bounds infinite, the other part is not looked at.
+//! - If every [wanted](Wanted) bound of `rest` is infinite, `inner` is not computed.
 //! - Intervals treat atoms as independent. So a polynomial that is positive at a corner of the box
 //!   of its atoms has a positive upper bound, however it is factored.
 
@@ -49,10 +49,11 @@ impl Wanted {
         }
     }
 
-    /// Whether every wanted bound of an interval is infinite. That of a sum of which the interval
-    /// is a part is infinite, too.
+    /// Whether every wanted bound of an interval is infinite. Then those of a sum with another
+    /// interval are infinite, too.
     fn is_infinite_in(self, i: Interval) -> bool {
-        !(self.lower && i.lo != Interval::ALL.lo || self.upper && i.hi != Interval::ALL.hi)
+        let Interval { lo, hi } = Interval::ALL;
+        (!self.lower || i.lo == lo) && (!self.upper || i.hi == hi)
     }
 }
 
@@ -235,13 +236,19 @@ mod tests {
         Range::ALL,
     ];
 
+    /// The coefficients of a polynomial, and the symbols of each term.
+    fn polynomials() -> impl Strategy<Value = Vec<(i64, Vec<usize>)>> {
+        let symbols = prop::collection::vec(0usize..3, 1..4);
+        prop::collection::vec((-3i64..4, symbols), 1..7)
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
         fn one_bound_is_that_of_both_and_corners_refute_no_proof(
             ranges in prop::array::uniform3(prop::sample::select(&RANGES[..])),
-            terms in prop::collection::vec((-3i64..4, prop::collection::vec(0usize..3, 1..4)), 1..7),
+            terms in polynomials(),
             constant in -4i64..5,
         ) {
             let mut t = SymTable::new();
@@ -251,8 +258,11 @@ mod tests {
             });
             let mut sum = Expr::Int(constant);
             for (coeff, factors) in terms {
-                let product = factors.iter().try_fold(Expr::Int(coeff), |e, i| t.mul(e, symbols[*i]));
-                sum = t.add(sum, product.unwrap()).unwrap();
+                let mut product = Expr::Int(coeff);
+                for i in factors {
+                    product = t.mul(product, symbols[i]).unwrap();
+                }
+                sum = t.add(sum, product).unwrap();
             }
             let p = t.poly(sum);
             if may_refine(&p) {

@@ -24,15 +24,8 @@ enum HostKernel {
     Copy,
     Elements(Arc<ScalarExpr>),
     Nest(LoopKernel),
-    Fused(LoopKernel, Option<Rows>),
-}
-
-/// The rows of a kernel that computes operators row by row.
-struct Rows {
-    /// Whether the executor runs all stages row by row.
-    are_common: bool,
-    /// The axes over which all stages can run together.
-    outer: Axes,
+    /// A composed nest; if its operators are computed row by row, with the axes of the rows.
+    Fused(LoopKernel, Option<Axes>),
 }
 
 impl LoopKernel {
@@ -44,17 +37,22 @@ impl LoopKernel {
 
 impl Backend for HostBackend {
     fn compile(&self, computations: &[Computation]) -> Vec<Option<Arc<dyn Kernel>>> {
-        let kernel = |computation: &Computation| match computation {
-            Computation::Zeros => HostKernel::Zeros,
-            Computation::Copy => HostKernel::Copy,
-            Computation::Elements(expr) => HostKernel::Elements(expr.clone()),
-            Computation::Nest(nest) => HostKernel::Nest(LoopKernel::new(nest.clone())),
-            Computation::Fused { nest, rows } => {
-                let rows = rows.map(|rows| Rows::of(nest, rows));
-                HostKernel::Fused(LoopKernel::composed(nest.clone()), rows)
-            }
+        let kernel = |computation: &Computation| -> Option<Arc<dyn Kernel>> {
+            Some(Arc::new(match computation {
+                Computation::Zeros => HostKernel::Zeros,
+                Computation::Copy => HostKernel::Copy,
+                Computation::Elements(expr) => HostKernel::Elements(expr.clone()),
+                Computation::Nest(nest) => HostKernel::Nest(LoopKernel::new(nest.clone())),
+                Computation::Fused { nest, rows } => {
+                    let outer = match rows {
+                        Some(rows) => Some(common_rows(nest, *rows)?),
+                        None => None,
+                    };
+                    HostKernel::Fused(LoopKernel::composed(nest.clone()), outer)
+                }
+            }))
         };
-        computations.iter().map(|c| Some(Arc::new(kernel(c)) as Arc<dyn Kernel>)).collect()
+        computations.iter().map(kernel).collect()
     }
 }
 
@@ -90,8 +88,9 @@ impl Kernel for HostKernel {
                 HostLaunch::Elements(Box::new(plan))
             }
             (HostKernel::Nest(kernel), ..) => HostLaunch::nest(kernel, binding)?,
-            (HostKernel::Fused(kernel, rows), ..) => {
-                if rows.as_ref().is_some_and(|rows| !rows.pay(kernel.nest(), binding.symbols)) {
+            (HostKernel::Fused(kernel, outer), ..) => {
+                let few = |outer: &Axes| has_few_rows(kernel.nest(), outer, binding.symbols);
+                if outer.as_ref().is_some_and(few) {
                     return None;
                 }
                 HostLaunch::nest(kernel, binding)?
@@ -101,22 +100,20 @@ impl Kernel for HostKernel {
     }
 }
 
-impl Rows {
-    /// Those of a nest in which `rows` leading dimensions make a row.
-    fn of(nest: &LoopNest, rows: usize) -> Rows {
-        let outer = outer_axes(nest, 0..nest.stages().len());
-        Rows { are_common: outer.len() >= rows, outer }
-    }
+/// The axes over which the executor runs all stages together; `None` if they do not contain the
+/// leading `rows` dimensions, so that the stages do not run row by row.
+fn common_rows(nest: &LoopNest, rows: usize) -> Option<Axes> {
+    Some(outer_axes(nest, 0..nest.stages().len())).filter(|outer| outer.len() >= rows)
+}
 
-    /// Whether the executor runs all stages row by row, and threads have enough rows.
-    fn pay(&self, nest: &LoopNest, symbols: &[Option<i64>]) -> bool {
-        let value = |symbol: SymbolId| symbols.get(symbol.index()).copied().flatten();
-        let extent = |axis: &AxisId| nest.symbols().eval(nest.extent(*axis), &value);
-        let points = |axes: &[AxisId]| {
-            axes.iter().map(|a| extent(a).unwrap_or(i64::MAX)).fold(1i64, i64::saturating_mul)
-        };
-        let all = nest.stages().iter().map(|stage| points(&stage.over)).max().unwrap_or(0);
-        let count = points(&self.outer);
-        self.are_common && (count >= FEW_ROWS || all / count.max(1) <= LONG_ROW)
-    }
+/// Whether there are so few rows, and so long ones, that threads are idle.
+fn has_few_rows(nest: &LoopNest, outer: &[AxisId], symbols: &[Option<i64>]) -> bool {
+    let value = |symbol: SymbolId| symbols.get(symbol.index()).copied().flatten();
+    let extent = |axis: &AxisId| nest.symbols().eval(nest.extent(*axis), &value);
+    let points = |axes: &[AxisId]| {
+        axes.iter().map(|a| extent(a).unwrap_or(i64::MAX)).fold(1i64, i64::saturating_mul)
+    };
+    let all = nest.stages().iter().map(|stage| points(&stage.over)).max().unwrap_or(0);
+    let count = points(outer);
+    count < FEW_ROWS && all / count.max(1) > LONG_ROW
 }

@@ -63,9 +63,9 @@ impl LateErrors {
 }
 
 impl Run<'_> {
-    /// Enqueues a launch on a device that reports errors late. What it writes is poisoned if it
-    /// fails later, or one on which it depends.
-    #[cold]
+    /// Enqueues a launch on a device that reports errors late. What the launch writes is poisoned if
+    /// the launch fails, or another one on which it depends.
+    #[inline(never)]
     pub(super) fn launch_late(&mut self, segment: &Segment, launch: &Launch) -> Result<()> {
         let Some(late) = &mut self.late else { return Ok(()) };
         late.before(launch);

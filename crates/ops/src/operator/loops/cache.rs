@@ -118,7 +118,7 @@ pub(super) fn prepare(
     let outputs = build(&mut cx)?;
     let NestCx { nest, operands, result_view, symbols, numbers, updates, explain, checks, .. } = cx;
     let kernel = LoopKernel::new(nest.finish(&outputs)?);
-    // Calls on the host run the executor itself, so the CPU has compiled the nest already.
+    // Eager calls on the CPU run `kernel` itself, so the nest is not compiled for it once more.
     let on_host = (Device::Cpu, Some(kernel.on_host()));
     let prepared = Rc::new(PreparedNest {
         kernel,
