@@ -38,6 +38,7 @@ mod index;
 pub mod named;
 mod parse;
 mod print;
+pub mod recognise;
 pub mod scan;
 mod schedule;
 mod sort;

@@ -7,10 +7,15 @@
 //! **Invariant:** the bits are those of the function of one element: the operations and their order
 //! are the same, but for those of which this module says why they change no bit.
 
-use super::exp::f32::{LN_2, MAGIC, RANGE, SERIES};
-use super::other::erf::{FAR, LAST, NEAR};
+use maquette_math::erf::{FAR, LAST, NEAR};
+use maquette_math::exp::Constants;
 use std::arch::x86_64::*;
 use std::f32::consts::LOG2_E;
+
+const LN_2: [f32; 2] = f32::LN_2;
+const MAGIC: f32 = f32::MAGIC;
+const RANGE: [f32; 2] = f32::RANGE;
+const SERIES: &[f32] = f32::SERIES;
 
 /// The vectors of a group.
 const GROUP: usize = 4;

@@ -1,18 +1,14 @@
-//! Elementary functions as branch-free code. The same source vectorises for every instruction set
-//! and yields the same bits on each, because it uses only correctly rounded operations. Fused
-//! multiply-add is one of these and is always requested explicitly.
+//! The floats of kernels, with the elementary functions of [`maquette_math`]. The same source
+//! vectorises for every instruction set and yields the same bits on each.
 //!
-//! `docs/accuracy.md` lists the error of each function. The `f64` exponential, logarithm and tanh
-//! vectorise; the other `f64` functions call the `libm` crate, one lane at a time.
+//! The `f64` exponential, logarithm and tanh vectorise; the other `f64` functions are called for one
+//! lane at a time.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
-mod exp;
-mod log;
-mod other;
-mod trig;
 
 use crate::element::Class;
+use maquette_math::{double, single};
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 
 /// The operations of a float class.
@@ -44,8 +40,6 @@ pub(crate) trait Float:
     fn log2(self) -> Self;
     fn log10(self) -> Self;
     fn log1p(self) -> Self;
-    fn sin(self) -> Self;
-    fn cos(self) -> Self;
     fn tan(self) -> Self;
     fn asin(self) -> Self;
     fn acos(self) -> Self;
@@ -61,27 +55,19 @@ pub(crate) trait Float:
     fn pow(self, y: Self) -> Self;
     fn atan2(self, x: Self) -> Self;
     fn hypot(self, y: Self) -> Self;
-    /// Whether `sin` and `cos` are inaccurate for this argument; `sin_slow` and `cos_slow` are
-    /// accurate.
+    fn sigmoid(self) -> Self;
+    /// Whether `sin_fast` and `cos_fast` are inaccurate for this argument; `sin_slow` and `cos_slow`
+    /// are accurate for every argument.
     fn trig_is_slow(self) -> bool;
+    fn sin_fast(self) -> Self;
+    fn cos_fast(self) -> Self;
     fn sin_slow(self) -> Self;
     fn cos_slow(self) -> Self;
-
-    /// Computed from `e^-|x|`, which cannot overflow, so that small results are as accurate as
-    /// large ones.
-    #[inline(always)]
-    fn sigmoid(self) -> Self {
-        let e = (-self.abs()).exp();
-        (if self < Self::ZERO { e } else { Self::ONE }) / (Self::ONE + e)
-    }
-    #[inline(always)]
-    fn nan(self) -> bool {
-        !matches!(self.partial_cmp(&self), Some(std::cmp::Ordering::Equal))
-    }
+    fn nan(self) -> bool;
 }
 
 macro_rules! float {
-    ($t:ident { $($f64_fn:ident => $body:expr,)* }) => {
+    ($t:ident: $class:ident, $slow:expr, $($f:ident => $as:ident),*; $($same:ident),*) => {
         impl Float for $t {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -104,75 +90,26 @@ macro_rules! float {
             fn copysign(self, sign: Self) -> Self { $t::copysign(self, sign) }
             #[inline(always)]
             fn nan(self) -> bool { self.is_nan() }
+            #[inline(always)]
+            fn pow(self, y: Self) -> Self { $class::pow(self, y) }
+            #[inline(always)]
+            fn atan2(self, x: Self) -> Self { $class::atan2(self, x) }
+            #[inline(always)]
+            fn hypot(self, y: Self) -> Self { $class::hypot(self, y) }
+            #[inline(always)]
+            fn trig_is_slow(self) -> bool { $slow(self) }
             $(#[inline(always)]
-            fn $f64_fn(self) -> Self { $body(self) })*
-            #[inline(always)]
-            fn pow(self, y: Self) -> Self { other::pow::$t(self, y) }
-            #[inline(always)]
-            fn atan2(self, x: Self) -> Self { libm::atan2(f64::from(self), f64::from(x)) as $t }
-            #[inline(always)]
-            fn hypot(self, y: Self) -> Self { libm::hypot(f64::from(self), f64::from(y)) as $t }
-            #[inline(always)]
-            fn trig_is_slow(self) -> bool { trig::is_slow::$t(self) }
+            fn $f(self) -> Self { $class::$as(self) })*
+            $(#[inline(always)]
+            fn $same(self) -> Self { $class::$same(self) })*
         }
     };
-}
-
-/// An `f32` function computed by an `f64` function and rounded once.
-macro_rules! wide {
-    ($f:path) => {
-        |x: f32| $f(f64::from(x)) as f32
+    ($t:ident: $class:ident, $slow:expr, $($f:ident => $as:ident),*) => {
+        float!($t: $class, $slow, $($f => $as),*; exp, exp2, expm1, log, log2, log10, log1p, tan,
+            asin, acos, atan, sinh, cosh, tanh, asinh, acosh, atanh, erf, erfc, sigmoid);
     };
 }
 
-float!(f32 {
-    exp => exp::f32::exp,
-    exp2 => wide!(exp::exp2_f64),
-    expm1 => other::expm1_f32,
-    tanh => exp::tanh_f32,
-    log => log::f32::log,
-    log2 => |x: f32| (log::f64::log(f64::from(x)) * std::f64::consts::LOG2_E) as f32,
-    log10 => |x: f32| (log::f64::log(f64::from(x)) * std::f64::consts::LOG10_E) as f32,
-    log1p => other::log1p_f32,
-    sin => trig::sin_f32,
-    cos => trig::cos_f32,
-    tan => wide!(libm::tan),
-    asin => wide!(libm::asin),
-    acos => wide!(libm::acos),
-    atan => wide!(libm::atan),
-    sinh => wide!(libm::sinh),
-    cosh => wide!(libm::cosh),
-    asinh => wide!(libm::asinh),
-    acosh => wide!(other::acosh),
-    atanh => wide!(libm::atanh),
-    erf => other::erf::f32,
-    erfc => wide!(libm::erfc),
-    sin_slow => wide!(libm::sin),
-    cos_slow => wide!(libm::cos),
-});
-
-float!(f64 {
-    exp => exp::f64::exp,
-    exp2 => libm::exp2,
-    expm1 => libm::expm1,
-    tanh => exp::tanh_f64,
-    log => log::f64::log,
-    log2 => libm::log2,
-    log10 => libm::log10,
-    log1p => libm::log1p,
-    sin => libm::sin,
-    cos => libm::cos,
-    tan => libm::tan,
-    asin => libm::asin,
-    acos => libm::acos,
-    atan => libm::atan,
-    sinh => libm::sinh,
-    cosh => libm::cosh,
-    asinh => libm::asinh,
-    acosh => other::acosh,
-    atanh => libm::atanh,
-    erf => libm::erf,
-    erfc => libm::erfc,
-    sin_slow => libm::sin,
-    cos_slow => libm::cos,
-});
+float!(f32: single, single::trig_is_slow, sin_fast => sin_fast, cos_fast => cos_fast,
+    sin_slow => sin_slow, cos_slow => cos_slow);
+float!(f64: double, |_| false, sin_fast => sin, cos_fast => cos, sin_slow => sin, cos_slow => cos);

@@ -287,5 +287,5 @@ macro_rules! trig {
         }
     };
 }
-trig!(Sin, sin, sin_slow);
-trig!(Cos, cos, cos_slow);
+trig!(Sin, sin_fast, sin_slow);
+trig!(Cos, cos_fast, cos_slow);

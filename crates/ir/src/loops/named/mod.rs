@@ -1,8 +1,8 @@
 //! Nests of well-known computations, as the named operations of linalg in MLIR.
 //!
 //! A function appends the stages of one computation to a [`LoopBuilder`]. Operators are lowered by
-//! these functions, and a hand-tuned executor recognises its nest by them: it builds the nest that
-//! it implements, and compares. So the computation is written once.
+//! these functions, and [`recognise`](super::recognise) finds by them which nest a driver has a
+//! kernel for: it builds the nest, and compares. So the computation is written once.
 
 mod attention;
 mod convolution;

@@ -5,93 +5,12 @@
 //! group, so that the heads of key and value repeat with stride 0.
 
 use super::Special;
-use super::template::{found, is_nest};
 use crate::attention::{Attention as Options, attention_on};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::view::{Dims, View, ViewMut};
 use maquette_ir::Scalar;
-use maquette_ir::loops::named::{self, Scale};
-use maquette_ir::loops::{LaunchScalar, LoopBuilder, LoopNest, StageKind};
-use smallvec::SmallVec;
-use std::sync::Arc;
-
-#[derive(Debug)]
-struct Attention {
-    causal: bool,
-    grouped: bool,
-    round: bool,
-    plain_softmax: bool,
-    /// Whether the factor of the scores is a number of the launch.
-    is_scale_given: bool,
-}
-
-pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let (operands, [result, logarithms @ ..], [first, second, ..]) =
-        (nest.operands(), nest.results(), nest.stages())
-    else {
-        return None;
-    };
-    let is_product = |kind: &StageKind| matches!(kind, StageKind::Contract { .. });
-    let (out, [query, key, value, mask @ ..]) = (nest.dtype(*result)?, operands) else {
-        return None;
-    };
-    let is_same_dtype = [query, key, value].iter().all(|operand| operand.dtype == out);
-    if !is_product(&first.kind)
-        || !is_product(&second.kind)
-        || !is_same_dtype
-        || !out.is_float()
-        || mask.len() > 1
-        || logarithms.len() > 1
-    {
-        return None;
-    }
-    let logarithms = match logarithms {
-        [logarithms] => Some(nest.dtype(*logarithms)?),
-        _ => None,
-    };
-    // The scores have an axis for each dimension of the output but the last, and one for the keys.
-    let batch = first.axes().len().checked_sub(2)?;
-    let grouped = first.loads.get(1).is_some_and(|load| !load.at.is_affine());
-    let is_scale_given = matches!(nest.scalars().first(), Some(LaunchScalar::Number(_)));
-    let all = [false, true];
-    let options = all.into_iter().flat_map(|plain| all.map(|causal| (plain, causal)));
-    options.flat_map(|(plain, causal)| all.map(|round| (plain, causal, round))).find_map(
-        |(plain_softmax, causal, round)| {
-            let build = |nest: &mut LoopBuilder, inputs: &[named::Input]| {
-                let sizes: SmallVec<[_; 4]> = (0..batch).map(|_| nest.new_size()).collect();
-                let batch: SmallVec<[_; 4]> =
-                    sizes.into_iter().map(|size| nest.axis(size)).collect();
-                let scale = match is_scale_given {
-                    true => Scale::Number(nest.number(out.accumulator())),
-                    false => Scale::Width,
-                };
-                let of = named::Attention {
-                    query: &inputs[0],
-                    key: &inputs[1],
-                    value: &inputs[2],
-                    mask: inputs.get(3),
-                    batch: &batch,
-                    causal,
-                    scale,
-                    grouped,
-                    round,
-                    plain_softmax,
-                    out,
-                };
-                named::attention(nest, &of)
-            };
-            let matches = match logarithms {
-                None => is_nest(nest, |nest, inputs| Ok([build(nest, inputs)?.output])),
-                Some(dtype) => is_nest(nest, |nest, inputs| {
-                    let attended = build(nest, inputs)?;
-                    Ok([attended.output, named::logarithms(nest, &attended, dtype)?])
-                }),
-            };
-            found(matches, Attention { causal, grouped, round, plain_softmax, is_scale_given })
-        },
-    )
-}
+use maquette_ir::loops::recognise::Attention;
 
 /// How heads are split: the dimension from the end, and the heads of a group.
 #[derive(Clone, Copy)]

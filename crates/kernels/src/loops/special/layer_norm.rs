@@ -1,6 +1,5 @@
 //! Layer norm by [`layer_norm`](crate::layer_norm()).
 
-use super::template::{found, is_nest};
 use super::{Special, SpecialRun};
 use crate::error::Result;
 use crate::isa::Isa;
@@ -9,44 +8,10 @@ use crate::math::Float;
 use crate::row_loops::DenseRows;
 use crate::view::{Ptr, View, ViewMut};
 use crate::{LayerNorm, layer_norm};
-use maquette_ir::loops::fold::Fold;
-use maquette_ir::loops::{LoopNest, StageKind, named};
+use maquette_ir::loops::recognise;
 use maquette_ir::{DType, Scalar};
-use std::sync::Arc;
 
-#[derive(Debug)]
-struct Normalization {
-    normalized: usize,
-    has_weight: bool,
-    has_bias: bool,
-}
-
-pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let ([_, parameters @ ..], [_, mean, _], [first, ..]) =
-        (nest.operands(), nest.results(), nest.stages())
-    else {
-        return None;
-    };
-    let StageKind::Reduce { along, fold: Fold::Moments, .. } = &first.kind else { return None };
-    let (normalized, statistics) = (along.len(), nest.dtype(*mean)?);
-    let present = match parameters.len() {
-        0 => &[(false, false)][..],
-        1 => &[(true, false), (false, true)],
-        _ => &[(true, true)],
-    };
-    present.iter().find_map(|&(has_weight, has_bias)| {
-        let matches = is_nest(nest, |nest, inputs| {
-            let (x, mut rest) = (&inputs[0], inputs[1..].iter());
-            let weight = has_weight.then(|| rest.next()).flatten();
-            let bias = has_bias.then(|| rest.next()).flatten();
-            let eps = Some(nest.number(x.dtype.accumulator()));
-            named::layer_norm(nest, named::RowNorm { x, normalized, weight, bias, eps, statistics })
-        });
-        found(matches, Normalization { normalized, has_weight, has_bias })
-    })
-}
-
-impl Special for Normalization {
+impl Special for recognise::RowNorm {
     fn run(
         &self,
         _: Isa,

@@ -1,9 +1,8 @@
 //! Hand-tuned executors of nests that are common.
 //!
-//! A specialisation matches data: it reads parameters off a nest, builds the
-//! [named nest](maquette_ir::loops::named) that it implements with them, and compares the texts. So
-//! a nest that differs in any operation, cast or order is not taken for another. A specialisation
-//! gives the bytes of the generic executor; `loops::tests::special` holds each against it.
+//! [`recognise`](maquette_ir::loops::recognise) says which computation a nest is. The
+//! specialisation of a computation is [`Special`] for its parameters. A specialisation gives the
+//! bytes of the generic executor; `loops::tests::special` holds each against it.
 
 mod attention;
 mod convolution;
@@ -15,7 +14,6 @@ mod reduce;
 mod scan;
 mod softmax;
 mod statistics;
-mod template;
 mod triangle;
 
 use super::launch::count;
@@ -24,12 +22,18 @@ use crate::isa::Isa;
 use crate::view::{View, ViewMut};
 use maquette_ir::Scalar;
 use maquette_ir::loops::LoopNest;
+use maquette_ir::loops::recognise::{self, Recognised};
 use std::cell::Cell;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 /// An executor of one nest.
 pub(super) trait Special: Debug + Send + Sync {
+    /// Whether the executor has the bits of a nest with these parameters. It is asked once.
+    fn computes(&self, _: &LoopNest) -> bool {
+        true
+    }
+
     /// Computes the results, whose dtypes and sizes are those of the nest. Returns `false`, with
     /// nothing written, if it does not support the layout of the operands or results.
     fn run(
@@ -91,31 +95,36 @@ impl SpecialPlan {
     }
 }
 
-/// Recognises a nest.
-type Matcher = fn(&LoopNest) -> Option<Arc<dyn Special>>;
-
-/// The matchers, with the names of what they match.
-const MATCHERS: &[(&str, Matcher)] = &[
-    ("softmax", softmax::matches),
-    ("reduce", reduce::matches),
-    ("extreme", extreme::matches),
-    ("layer_norm", layer_norm::matches),
-    ("variance", statistics::variance),
-    ("norm", statistics::norm),
-    ("product", product::matches),
-    ("convolution", convolution::matches),
-    ("attention", attention::matches),
-    ("scan", scan::matches),
-    ("fill", moves::matches_fill),
-    ("copy", moves::matches_copy),
-    ("select", moves::matches_select),
-    ("pad", moves::matches_pad),
-    ("triangle", triangle::matches),
-];
-
 /// The specialisation of a nest, with its name.
 pub(super) fn find(nest: &LoopNest) -> Option<(&'static str, Arc<dyn Special>)> {
-    MATCHERS.iter().find_map(|(name, matcher)| Some((*name, matcher(nest)?)))
+    let recognised = recognise::recognise(nest)?;
+    let name = recognised.name();
+    let special: Arc<dyn Special> = match recognised {
+        Recognised::Softmax(of) => Arc::new(of),
+        Recognised::Reduce(of) => Arc::new(reduce::Reduce::of(nest, &of)?),
+        Recognised::Extremes(of) => Arc::new(of),
+        Recognised::LayerNorm(of) => Arc::new(of),
+        Recognised::Variance(of) => Arc::new(of),
+        Recognised::Norm(of) => Arc::new(of),
+        Recognised::Product(of) => Arc::new(of),
+        Recognised::Convolution(of) => Arc::new(of),
+        Recognised::Attention(of) => Arc::new(of),
+        Recognised::Scan(of) => Arc::new(of),
+        Recognised::Fill(of) => Arc::new(of),
+        Recognised::Copy => Arc::new(moves::Copy),
+        Recognised::Select(of) => Arc::new(of),
+        Recognised::Pad(of) => Arc::new(of),
+        Recognised::Triangle(of) => Arc::new(of),
+    };
+    special.computes(nest).then_some((name, special))
+}
+
+/// Whether the result of a nest of one operand has its dtype.
+fn is_of_one_dtype(nest: &LoopNest) -> bool {
+    match (nest.operands(), nest.results()) {
+        ([x], [result]) => nest.dtype(*result) == Some(x.dtype),
+        _ => false,
+    }
 }
 
 thread_local! {

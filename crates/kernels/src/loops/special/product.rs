@@ -1,6 +1,5 @@
 //! Products of matrices and vectors by [`product`](crate::product()).
 
-use super::template::{found, is_nest};
 use super::{Special, SpecialRun};
 use crate::error::Result;
 use crate::gemm::{Epilogue, Float, SmallMatrices, SmallProduct, product_on};
@@ -8,46 +7,8 @@ use crate::isa::Isa;
 use crate::layout::for_each;
 use crate::thread_pool;
 use crate::view::{Dims, View, ViewMut, numel};
-use maquette_ir::loops::named::{self, Addend};
-use maquette_ir::loops::{LoopNest, StageKind};
+use maquette_ir::loops::recognise::Product;
 use maquette_ir::{DType, Scalar};
-use std::sync::Arc;
-
-#[derive(Debug)]
-struct Product {
-    /// Whether the left factor is a vector.
-    is_row: bool,
-    /// Whether the right factor is a vector.
-    is_column: bool,
-    has_alpha: bool,
-    has_addend: bool,
-}
-
-pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let (operands, [result], [first, ..]) = (nest.operands(), nest.results(), nest.stages()) else {
-        return None;
-    };
-    let StageKind::Contract { along } = &first.kind else { return None };
-    let (out, [a, b, added @ ..]) = (nest.dtype(*result)?, operands) else { return None };
-    let contracted = along.first()?;
-    let at_b = &first.loads.get(1)?.at;
-    let batch = at_b.indices().iter().position(|i| *i == (*contracted).into())?;
-    let is_same_dtype = operands.iter().all(|operand| operand.dtype == out);
-    let [own_a, own_b] = [a, b].map(|operand| operand.sizes.len().checked_sub(batch));
-    if !is_same_dtype || !(1..=2).contains(&own_a?) {
-        return None;
-    }
-    let (has_alpha, has_addend) = (!nest.scalars().is_empty(), !added.is_empty());
-    let matches = is_nest(nest, |nest, inputs| {
-        let accumulator = out.accumulator();
-        let alpha = has_alpha.then(|| nest.number(accumulator));
-        let addend = inputs.get(2).map(|of| Addend { beta: nest.number(accumulator), of });
-        let (a, b) = (&inputs[0], &inputs[1]);
-        Ok([named::product(nest, &named::Product { a, b, batch, alpha, addend, out })?])
-    });
-    let (is_row, is_column) = (own_a == Some(1), own_b == Some(1));
-    found(matches, Product { is_row, is_column, has_alpha, has_addend })
-}
 
 impl Special for Product {
     fn run(
@@ -108,78 +69,76 @@ impl Special for Product {
         results: &[ViewMut<'_>],
     ) -> Option<Box<dyn SpecialRun>> {
         match results.first()?.dtype() {
-            DType::F32 => self.small::<f32>(isa, operands, numbers, results),
-            DType::F64 => self.small::<f64>(isa, operands, numbers, results),
+            DType::F32 => small::<f32>(self, isa, operands, numbers, results),
+            DType::F64 => small::<f64>(self, isa, operands, numbers, results),
             _ => None,
         }
     }
 }
 
-impl Product {
-    /// The plan of a small product of class `F`, or of a batch of them.
-    fn small<F: Float>(
-        &self,
-        isa: Isa,
-        operands: &[View<'_>],
-        numbers: &[Scalar],
-        results: &[ViewMut<'_>],
-    ) -> Option<Box<dyn SpecialRun>> {
-        let ([a, b, added @ ..], [out]) = (operands, results) else { return None };
-        let number = |is_given: bool, at: usize| match is_given {
-            true => numbers.get(at).map(|x| x.to_f64()),
-            false => Some(1.0),
-        };
-        let factors = [number(self.has_alpha, 0)?, number(self.has_addend, 1)?];
-        let addend = match self.has_addend {
-            true => Some(added.first()?.expand(out.sizes()).ok()?),
-            false => None,
-        };
-        // The addend is not read where its factor is 0.
-        if factors[1] == 0.0 {
-            return None;
-        }
-        let batch = a.rank() - if self.is_row { 1 } else { 2 };
-        // The strides of the rows and columns of each matrix; those that it lacks have one element.
-        let of_a = match a.strides().get(batch..)? {
-            [inner] => [0, *inner],
-            own => [*own.first()?, *own.get(1)?],
-        };
-        let of_b = match b.strides().get(batch..)? {
-            [inner] => [*inner, 0],
-            own => [*own.first()?, *own.get(1)?],
-        };
-        let of_out = |v: &View<'_>| -> Option<[i64; 2]> {
-            let own = v.strides().get(batch..)?;
-            let row = if self.is_row { 0 } else { *own.first()? };
-            let column = if self.is_column { 0 } else { *own.last()? };
-            Some([row, column])
-        };
-        let of_addend = addend.as_ref().map_or(Some([0; 2]), of_out)?;
-        let strides = [of_a, of_b, of_out(out)?, of_addend].map(|own| own.map(|s| s as isize));
-        let size = |v: &View<'_>, at: usize| v.sizes().get(at).map(|n| *n as usize);
-        let m = if self.is_row { 1 } else { size(a, batch)? };
-        let n = if self.is_column { 1 } else { size(b, batch + 1)? };
-        let sizes = [m, n, size(b, batch)?];
-        let rows = (!self.is_row).then_some(m as i64);
-        let columns = (!self.is_column).then_some(n as i64);
-        let of_out = rows.into_iter().chain(columns);
-        let fits = a.sizes().last() == b.sizes().get(batch)
-            && out.sizes().get(batch..).is_some_and(|own| own.iter().copied().eq(of_out));
-        if !fits {
-            return None;
-        }
-        let batches = Dims::from_slice(out.sizes().get(..batch)?);
-        if sizes.contains(&0) || numel(&batches).saturating_mul(m * n * sizes[2]) > SMALL_BATCH {
-            return None;
-        }
-        let of_batch = |v: &View<'_>| Dims::from_slice(&v.strides()[..batch]);
-        let none = || Dims::from_elem(0, batch);
-        let offsets =
-            [of_batch(a), of_batch(b), of_batch(out), addend.as_ref().map_or_else(none, of_batch)];
-        let product = SmallProduct::of(isa, sizes, strides, factors.map(F::from_f64))?;
-        let has_addend = addend.is_some();
-        Some(Box::new(Small { product, has_addend, batches, offsets }))
+/// The plan of a small product of class `F`, or of a batch of them.
+fn small<F: Float>(
+    of: &Product,
+    isa: Isa,
+    operands: &[View<'_>],
+    numbers: &[Scalar],
+    results: &[ViewMut<'_>],
+) -> Option<Box<dyn SpecialRun>> {
+    let ([a, b, added @ ..], [out]) = (operands, results) else { return None };
+    let number = |is_given: bool, at: usize| match is_given {
+        true => numbers.get(at).map(|x| x.to_f64()),
+        false => Some(1.0),
+    };
+    let factors = [number(of.has_alpha, 0)?, number(of.has_addend, 1)?];
+    let addend = match of.has_addend {
+        true => Some(added.first()?.expand(out.sizes()).ok()?),
+        false => None,
+    };
+    // The addend is not read where its factor is 0.
+    if factors[1] == 0.0 {
+        return None;
     }
+    let batch = a.rank() - if of.is_row { 1 } else { 2 };
+    // The strides of the rows and columns of each matrix; those that it lacks have one element.
+    let of_a = match a.strides().get(batch..)? {
+        [inner] => [0, *inner],
+        own => [*own.first()?, *own.get(1)?],
+    };
+    let of_b = match b.strides().get(batch..)? {
+        [inner] => [*inner, 0],
+        own => [*own.first()?, *own.get(1)?],
+    };
+    let of_out = |v: &View<'_>| -> Option<[i64; 2]> {
+        let own = v.strides().get(batch..)?;
+        let row = if of.is_row { 0 } else { *own.first()? };
+        let column = if of.is_column { 0 } else { *own.last()? };
+        Some([row, column])
+    };
+    let of_addend = addend.as_ref().map_or(Some([0; 2]), of_out)?;
+    let strides = [of_a, of_b, of_out(out)?, of_addend].map(|own| own.map(|s| s as isize));
+    let size = |v: &View<'_>, at: usize| v.sizes().get(at).map(|n| *n as usize);
+    let m = if of.is_row { 1 } else { size(a, batch)? };
+    let n = if of.is_column { 1 } else { size(b, batch + 1)? };
+    let sizes = [m, n, size(b, batch)?];
+    let rows = (!of.is_row).then_some(m as i64);
+    let columns = (!of.is_column).then_some(n as i64);
+    let of_out = rows.into_iter().chain(columns);
+    let fits = a.sizes().last() == b.sizes().get(batch)
+        && out.sizes().get(batch..).is_some_and(|own| own.iter().copied().eq(of_out));
+    if !fits {
+        return None;
+    }
+    let batches = Dims::from_slice(out.sizes().get(..batch)?);
+    if sizes.contains(&0) || numel(&batches).saturating_mul(m * n * sizes[2]) > SMALL_BATCH {
+        return None;
+    }
+    let of_batch = |v: &View<'_>| Dims::from_slice(&v.strides()[..batch]);
+    let none = || Dims::from_elem(0, batch);
+    let offsets =
+        [of_batch(a), of_batch(b), of_batch(out), addend.as_ref().map_or_else(none, of_batch)];
+    let product = SmallProduct::of(isa, sizes, strides, factors.map(F::from_f64))?;
+    let has_addend = addend.is_some();
+    Some(Box::new(Small { product, has_addend, batches, offsets }))
 }
 
 /// The most multiply-adds of a batch of small products, which stay on the caller's thread.

@@ -1,30 +1,28 @@
 //! Reductions of one operand by [`reduce`](crate::reduce()).
 
-use super::template::{Folded, found};
 use super::{Special, SpecialRun};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::reduce::{DenseReduction, ReduceOp, reduce_on};
 use crate::view::{Ptr, View, ViewMut};
-use maquette_ir::loops::LoopNest;
-use maquette_ir::loops::named::{self, Reduction};
+use maquette_ir::loops::named::Reduction;
+use maquette_ir::loops::{LoopNest, recognise};
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 #[derive(Debug)]
-struct Reduce {
+pub(super) struct Reduce {
     op: ReduceOp,
     dims: SmallVec<[usize; 4]>,
 }
 
-pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let (folded, fold) = Folded::of(nest)?;
-    Reduction::ALL.into_iter().filter(|op| op.fold() == *fold).find_map(|reduction| {
-        let op = kernel_of(reduction, folded.x, folded.out)?;
-        let matches = folded.is_nest(nest, |nest, of| Ok([named::reduce(nest, reduction, of)?]));
-        found(matches, Reduce { op, dims: folded.dims.clone() })
-    })
+impl Reduce {
+    /// The executor of a reduction; `None` if the kernel rounds otherwise.
+    pub fn of(nest: &LoopNest, of: &recognise::Reduce) -> Option<Reduce> {
+        let ([x], [result]) = (nest.operands(), nest.results()) else { return None };
+        let op = kernel_of(of.reduction, x.dtype, nest.dtype(*result)?)?;
+        Some(Reduce { op, dims: of.dims.clone() })
+    }
 }
 
 /// The kernel's operation; `None` if the kernel rounds otherwise.

@@ -1,8 +1,7 @@
 //! Softmax and its logarithm by [`softmax`](crate::softmax()) and
 //! [`log_softmax`](crate::log_softmax()).
 
-use super::template::{found, is_nest};
-use super::{Special, SpecialRun};
+use super::{Special, SpecialRun, is_of_one_dtype};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::math::Float;
@@ -10,37 +9,17 @@ use crate::row_loops::DenseRows;
 use crate::softmax::{dense, dense_rows};
 use crate::view::{Ptr, View, ViewMut};
 use crate::{log_softmax, softmax};
-use maquette_ir::loops::{LoopNest, StageKind, named};
+use maquette_ir::loops::LoopNest;
+use maquette_ir::loops::recognise::Softmax;
 use maquette_ir::{DType, Scalar};
 use std::marker::PhantomData;
-use std::sync::Arc;
-
-#[derive(Debug)]
-struct Softmax {
-    dim: usize,
-    log: bool,
-}
-
-pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let ([x], [result], [first, ..]) = (nest.operands(), nest.results(), nest.stages()) else {
-        return None;
-    };
-    let StageKind::Reduce { along, .. } = &first.kind else { return None };
-    let (dim, out) = (along.first()?.index(), nest.dtype(*result)?);
-    // The kernel reads and writes one dtype, and a tensor of at least one dimension.
-    if x.dtype != out || !out.is_float() || dim >= x.sizes.len() {
-        return None;
-    }
-    [false, true].into_iter().find_map(|log| {
-        let build = if log { named::log_softmax } else { named::softmax };
-        let matches = is_nest(nest, |nest, inputs| {
-            Ok([build(nest, &inputs[0], inputs[0].axes[dim], out)?.into()])
-        });
-        found(matches, Softmax { dim, log })
-    })
-}
 
 impl Special for Softmax {
+    /// The kernel reads and writes one dtype.
+    fn computes(&self, nest: &LoopNest) -> bool {
+        is_of_one_dtype(nest)
+    }
+
     fn run(
         &self,
         _: Isa,

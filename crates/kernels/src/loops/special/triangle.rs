@@ -1,35 +1,13 @@
 //! Triangles of matrices: of each row, one part is copied and the other is cleared.
 
 use super::Special;
-use super::template::{found, is_nest};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::layout::offset;
 use crate::thread_pool;
 use crate::view::{Ptr, View, ViewMut, numel};
-use maquette_ir::loops::{LaunchScalar, LoopNest, named};
-use maquette_ir::{DType, Scalar};
-use std::sync::Arc;
-
-#[derive(Debug)]
-struct Triangle {
-    lower: bool,
-}
-
-pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let ([_], [_], [_], [LaunchScalar::Number(DType::I64)]) =
-        (nest.operands(), nest.stages(), nest.results(), nest.scalars())
-    else {
-        return None;
-    };
-    [true, false].into_iter().find_map(|lower| {
-        let matches = is_nest(nest, |nest, inputs| {
-            let diagonal = nest.number(DType::I64);
-            Ok([named::triangle(nest, &inputs[0], lower, diagonal)?.into()])
-        });
-        found(matches, Triangle { lower })
-    })
-}
+use maquette_ir::Scalar;
+use maquette_ir::loops::recognise::Triangle;
 
 impl Special for Triangle {
     fn run(

@@ -1,13 +1,11 @@
-//! The nests with which specialisations compare.
+//! The nests with which matchers compare.
 
-use super::Special;
-use maquette_ir::DType;
-use maquette_ir::loops::fold::Fold;
-use maquette_ir::loops::named::{Input, Reduced};
-use maquette_ir::loops::{Axes, LoopBuilder, LoopError, LoopNest, StageKind, StageOutput};
-use maquette_ir::sym::SymTable;
+use crate::DType;
+use crate::loops::fold::Fold;
+use crate::loops::named::{Input, Reduced};
+use crate::loops::{Axes, LoopBuilder, LoopError, LoopNest, StageKind, StageOutput};
+use crate::sym::SymTable;
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// Whether a nest is the one that `build` makes of operands with the same dtypes and ranks.
 pub(super) fn is_nest<const N: usize>(
@@ -27,11 +25,6 @@ fn same(a: &LoopNest, b: &LoopNest) -> bool {
     a.stages().len() == b.stages().len()
         && a.axes().len() == b.axes().len()
         && a.to_string() == b.to_string()
-}
-
-/// A specialisation, if it matches.
-pub(super) fn found(matches: bool, special: impl Special + 'static) -> Option<Arc<dyn Special>> {
-    matches.then(|| Arc::new(special) as Arc<dyn Special>)
 }
 
 /// The parameters of a nest whose first stage folds its only operand along some axes.
@@ -60,6 +53,11 @@ impl Folded {
             along.iter().map(|a| a.index()).filter(|d| *d < rank).collect();
         let keep = !dims.is_empty() && first.axes().len() == rank;
         Some((Folded { x: x.dtype, dims, keep, out: nest.dtype(*result)? }, fold))
+    }
+
+    /// As [`Folded::of`], of floats to floats.
+    pub fn floats(nest: &LoopNest) -> Option<(Folded, &Fold)> {
+        Folded::of(nest).filter(|(folded, _)| folded.x.is_float() && folded.out.is_float())
     }
 
     /// Whether the nest is the one that `build` makes with these parameters.
