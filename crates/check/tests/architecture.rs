@@ -121,6 +121,29 @@ fn manifests_are_read() {
     assert_eq!(dependencies(manifest), ["ir", "ops"]);
 }
 
+/// Whether a file of a library, which is not a binary's, has unit tests.
+fn has_unit_tests(folder: &Path) -> bool {
+    fs::read_dir(folder).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => !path.ends_with("bin") && has_unit_tests(&path),
+            false => fs::read_to_string(&path).unwrap().contains("#[cfg(test)]"),
+        }
+    })
+}
+
+/// Cargo compiles a library a second time for its unit tests, unless its manifest says that there
+/// are none. Where there are some, it must not say so.
+#[test]
+fn manifests_say_which_libraries_have_unit_tests() {
+    for name in libraries() {
+        let manifest = fs::read_to_string(crates().join(&name).join("Cargo.toml")).unwrap();
+        let has_harness = !manifest.contains("[lib]\ntest = false\n");
+        let has_tests = has_unit_tests(&crates().join(&name).join("src"));
+        assert_eq!(has_harness, has_tests, "`test` of the library `{name}`");
+    }
+}
+
 /// Every line of code below `src` of a crate, with its file: no comments, no unit tests.
 fn code_lines(name: &str) -> Vec<(String, usize, String)> {
     let mut lines = Vec::new();
