@@ -76,6 +76,37 @@ pub fn run(out: &mut Output, confidence: f64, graph_only: bool, device: Device) 
     let compile_time = started.elapsed();
 
     heading(out, "The compiled network on 360 test images, in batches, and its eager time")?;
+    let call = |part| compiled.call(part);
+    let largest = show_batches(out, &images, (&labels, &expected), call, |part| Ok(eager(part)))?;
+    writeln!(
+        out,
+        "{DIM}compiled {} by the first call, in {:.2} ms; the least time of {ROUNDS}{DIM:#}",
+        if compiled.compilations() == 1 { "once" } else { "several times" },
+        millis(compile_time)
+    )?;
+    writeln!(out, "\nlargest difference from PyTorch's logits: {GREEN}{largest:.1e}{GREEN:#}\n")?;
+
+    heading(out, "What to try next")?;
+    Ok(out.write_all(NEXT.as_bytes())?)
+}
+
+/// Commands for someone who has seen the demo.
+const NEXT: &str = "  \
+  cargo run --release -- demo --confidence 0.5       keep more rows: the same graph, other sizes
+  cargo run --release -- demo --graph-only > g.txt   then: cargo run --release -- graph --dot g.txt
+  cargo run --release -- ops demo                    the two custom operators of this demo
+  cargo run --release --example custom_nonzero       a data-dependent size, step by step
+";
+
+/// Predicts all images in batches of each size, compiled and eagerly, and writes a line for each
+/// size. Returns the largest difference from the expected logits.
+fn show_batches(
+    out: &mut Output,
+    images: &Tensor,
+    (labels, expected): (&[i64], &Tensor),
+    compiled: impl Fn(Tensor) -> Result<Prediction>,
+    eager: impl Fn(Tensor) -> Result<Prediction>,
+) -> Result<f32> {
     writeln!(
         out,
         "{:>6}  {:>9}  {:>9}  {:>10}  {:>12}  {:>12}",
@@ -87,10 +118,10 @@ pub fn run(out: &mut Output, confidence: f64, graph_only: bool, device: Device) 
         let mut least = [Duration::MAX; 2];
         let mut score = Score::default();
         for _ in 0..ROUNDS {
-            let (time, predictions) = timed(&images, batch, |part| compiled.call(part))?;
+            let (time, predictions) = timed(images, batch, &compiled)?;
             least[0] = least[0].min(time);
-            score = Score::of(&predictions, &labels, &expected)?;
-            let (time, _) = timed(&images, batch, |part| Ok(eager(part)))?;
+            score = Score::of(&predictions, labels, expected)?;
+            let (time, _) = timed(images, batch, &eager)?;
             least[1] = least[1].min(time);
         }
         largest = largest.max(score.difference);
@@ -108,34 +139,7 @@ pub fn run(out: &mut Output, confidence: f64, graph_only: bool, device: Device) 
         })?;
     }
     bar.finish_and_clear();
-    writeln!(
-        out,
-        "{DIM}compiled {} by the first call, in {:.2} ms; the least time of {ROUNDS}{DIM:#}",
-        if compiled.compilations() == 1 { "once" } else { "several times" },
-        millis(compile_time)
-    )?;
-    writeln!(out, "\nlargest difference from PyTorch's logits: {GREEN}{largest:.1e}{GREEN:#}\n")?;
-
-    heading(out, "What to try next")?;
-    writeln!(
-        out,
-        "  cargo run --release -- demo --confidence 0.5       keep more rows: the same graph, \
-            other sizes"
-    )?;
-    writeln!(
-        out,
-        "  cargo run --release -- demo --graph-only > g.txt   then: cargo run --release -- graph \
-            --dot g.txt"
-    )?;
-    writeln!(
-        out,
-        "  cargo run --release -- ops demo                    the two custom operators of this demo"
-    )?;
-    writeln!(
-        out,
-        "  cargo run --release --example custom_nonzero       a data-dependent size, step by step"
-    )?;
-    Ok(())
+    Ok(largest)
 }
 
 /// The predictions for all images in batches, and how long they took.

@@ -14,6 +14,15 @@
 use super::{BinaryOp, BuildError, CmpOp, ExprBuilder, Instr, Op, Reg, UnaryOp};
 use std::f64::consts::{LN_2, LN_10, PI};
 
+/// The derivative of a function of one operand.
+enum Slope {
+    Zero,
+    MinusOne,
+    Is(Reg),
+    OneOver(Reg),
+    MinusOneOver(Reg),
+}
+
 impl ExprBuilder {
     /// Adds the derivative of `of` with respect to `variable`, in the dtype of `of`. `None` if it
     /// is zero everywhere.
@@ -128,126 +137,110 @@ impl ExprBuilder {
         (x, t): (Reg, Reg),
         y: Reg,
     ) -> Result<Option<Reg>, BuildError> {
-        use BinaryOp::{Add, Div, Mul, Sub};
+        Ok(match self.slope(op, x, y)? {
+            Slope::Zero => None,
+            Slope::MinusOne => Some(self.unary(UnaryOp::Neg, t)?),
+            Slope::Is(slope) => Some(self.binary(BinaryOp::Mul, t, slope)?),
+            Slope::OneOver(divisor) => Some(self.binary(BinaryOp::Div, t, divisor)?),
+            Slope::MinusOneOver(divisor) => {
+                let quotient = self.binary(BinaryOp::Div, t, divisor)?;
+                Some(self.unary(UnaryOp::Neg, quotient)?)
+            }
+        })
+    }
+
+    /// The derivative of `y = op(x)`.
+    fn slope(&mut self, op: UnaryOp, x: Reg, y: Reg) -> Result<Slope, BuildError> {
+        use BinaryOp::{Add, Mul, Sub};
         use UnaryOp as U;
         let dtype = self.dtype(x)?;
         let one = |b: &mut ExprBuilder| b.constant(1, dtype);
-        Ok(Some(match op {
-            U::Neg => self.unary(U::Neg, t)?,
-            U::Abs => {
-                let sign = self.unary(U::Sign, x)?;
-                self.binary(Mul, t, sign)?
-            }
-            U::Sign | U::Floor | U::Ceil | U::Round | U::Trunc => return Ok(None),
-            U::Sqrt => {
-                let twice = self.binary(Add, y, y)?;
-                self.binary(Div, t, twice)?
-            }
+        Ok(match op {
+            U::Neg => Slope::MinusOne,
+            U::Abs => Slope::Is(self.unary(U::Sign, x)?),
+            U::Sqrt => Slope::OneOver(self.binary(Add, y, y)?),
             U::Rsqrt => {
                 let square = self.binary(Mul, y, y)?;
                 let cube = self.binary(Mul, square, y)?;
                 let half = self.constant(-0.5, dtype);
-                let slope = self.binary(Mul, half, cube)?;
-                self.binary(Mul, t, slope)?
+                Slope::Is(self.binary(Mul, half, cube)?)
             }
             U::Reciprocal => {
                 let square = self.binary(Mul, y, y)?;
-                let slope = self.unary(U::Neg, square)?;
-                self.binary(Mul, t, slope)?
+                Slope::Is(self.unary(U::Neg, square)?)
             }
-            U::Exp => self.binary(Mul, t, y)?,
-            U::Exp2 => {
-                let slope = self.scaled(y, LN_2)?;
-                self.binary(Mul, t, slope)?
-            }
+            U::Exp => Slope::Is(y),
+            U::Exp2 => Slope::Is(self.scaled(y, LN_2)?),
             U::Expm1 => {
                 let one = one(self);
-                let slope = self.binary(Add, y, one)?;
-                self.binary(Mul, t, slope)?
+                Slope::Is(self.binary(Add, y, one)?)
             }
-            U::Log => self.binary(Div, t, x)?,
-            U::Log2 => {
-                let scaled = self.scaled(x, LN_2)?;
-                self.binary(Div, t, scaled)?
-            }
-            U::Log10 => {
-                let scaled = self.scaled(x, LN_10)?;
-                self.binary(Div, t, scaled)?
-            }
+            U::Log => Slope::OneOver(x),
+            U::Log2 => Slope::OneOver(self.scaled(x, LN_2)?),
+            U::Log10 => Slope::OneOver(self.scaled(x, LN_10)?),
             U::Log1p => {
                 let one = one(self);
-                let sum = self.binary(Add, x, one)?;
-                self.binary(Div, t, sum)?
-            }
-            U::Sin => {
-                let slope = self.unary(U::Cos, x)?;
-                self.binary(Mul, t, slope)?
-            }
-            U::Cos => {
-                let sin = self.unary(U::Sin, x)?;
-                let slope = self.unary(U::Neg, sin)?;
-                self.binary(Mul, t, slope)?
-            }
-            U::Tan => {
-                let slope = self.one_plus_square(y)?;
-                self.binary(Mul, t, slope)?
-            }
-            U::Asin => {
-                let root = self.root_of_one_minus_square(x)?;
-                self.binary(Div, t, root)?
-            }
-            U::Acos => {
-                let root = self.root_of_one_minus_square(x)?;
-                let quotient = self.binary(Div, t, root)?;
-                self.unary(U::Neg, quotient)?
-            }
-            U::Atan => {
-                let sum = self.one_plus_square(x)?;
-                self.binary(Div, t, sum)?
-            }
-            U::Sinh => {
-                let slope = self.unary(U::Cosh, x)?;
-                self.binary(Mul, t, slope)?
-            }
-            U::Cosh => {
-                let slope = self.unary(U::Sinh, x)?;
-                self.binary(Mul, t, slope)?
-            }
-            U::Tanh => {
-                let slope = self.one_minus_square(y)?;
-                self.binary(Mul, t, slope)?
-            }
-            U::Asinh => {
-                let sum = self.one_plus_square(x)?;
-                let root = self.unary(U::Sqrt, sum)?;
-                self.binary(Div, t, root)?
-            }
-            U::Acosh => {
-                let (square, one) = (self.binary(Mul, x, x)?, one(self));
-                let difference = self.binary(Sub, square, one)?;
-                let root = self.unary(U::Sqrt, difference)?;
-                self.binary(Div, t, root)?
-            }
-            U::Atanh => {
-                let difference = self.one_minus_square(x)?;
-                self.binary(Div, t, difference)?
+                Slope::OneOver(self.binary(Add, x, one)?)
             }
             U::Erf | U::Erfc => {
                 let (square, sign) =
                     (self.binary(Mul, x, x)?, if op == U::Erf { 1.0 } else { -1.0 });
                 let negative = self.unary(U::Neg, square)?;
                 let bell = self.unary(U::Exp, negative)?;
-                let slope = self.scaled(bell, sign * 2.0 / PI.sqrt())?;
-                self.binary(Mul, t, slope)?
+                Slope::Is(self.scaled(bell, sign * 2.0 / PI.sqrt())?)
             }
             U::Sigmoid => {
                 let one = one(self);
                 let rest = self.binary(Sub, one, y)?;
-                let slope = self.binary(Mul, rest, y)?;
-                self.binary(Mul, t, slope)?
+                Slope::Is(self.binary(Mul, rest, y)?)
             }
-            U::IsNan | U::IsInf | U::Not => return Ok(None),
-        }))
+            U::Sin | U::Cos | U::Tan | U::Asin | U::Acos | U::Atan => self.circular(op, x, y)?,
+            U::Sinh | U::Cosh | U::Tanh | U::Asinh | U::Acosh | U::Atanh => {
+                self.hyperbolic(op, x, y)?
+            }
+            U::Sign | U::Floor | U::Ceil | U::Round | U::Trunc | U::IsNan | U::IsInf | U::Not => {
+                Slope::Zero
+            }
+        })
+    }
+
+    /// The derivative of a trigonometric function or its inverse; zero for other functions.
+    fn circular(&mut self, op: UnaryOp, x: Reg, y: Reg) -> Result<Slope, BuildError> {
+        use UnaryOp as U;
+        Ok(match op {
+            U::Sin => Slope::Is(self.unary(U::Cos, x)?),
+            U::Cos => {
+                let sin = self.unary(U::Sin, x)?;
+                Slope::Is(self.unary(U::Neg, sin)?)
+            }
+            U::Tan => Slope::Is(self.one_plus_square(y)?),
+            U::Asin => Slope::OneOver(self.root_of_one_minus_square(x)?),
+            U::Acos => Slope::MinusOneOver(self.root_of_one_minus_square(x)?),
+            U::Atan => Slope::OneOver(self.one_plus_square(x)?),
+            _ => Slope::Zero,
+        })
+    }
+
+    /// The derivative of a hyperbolic function or its inverse; zero for other functions.
+    fn hyperbolic(&mut self, op: UnaryOp, x: Reg, y: Reg) -> Result<Slope, BuildError> {
+        use UnaryOp as U;
+        Ok(match op {
+            U::Sinh => Slope::Is(self.unary(U::Cosh, x)?),
+            U::Cosh => Slope::Is(self.unary(U::Sinh, x)?),
+            U::Tanh => Slope::Is(self.one_minus_square(y)?),
+            U::Asinh => {
+                let sum = self.one_plus_square(x)?;
+                Slope::OneOver(self.unary(U::Sqrt, sum)?)
+            }
+            U::Acosh => {
+                let dtype = self.dtype(x)?;
+                let (square, one) = (self.binary(BinaryOp::Mul, x, x)?, self.constant(1, dtype));
+                let difference = self.binary(BinaryOp::Sub, square, one)?;
+                Slope::OneOver(self.unary(U::Sqrt, difference)?)
+            }
+            U::Atanh => Slope::OneOver(self.one_minus_square(x)?),
+            _ => Slope::Zero,
+        })
     }
 
     /// The part of the tangent of `y = op(a, b)` that comes from `t`, the tangent of `a`.

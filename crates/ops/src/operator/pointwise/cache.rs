@@ -8,7 +8,7 @@ use crate::library::OpState;
 use crate::operator::OpDef;
 use crate::operator::lowering::{Pointwise, PointwiseCx, Types, operand, wide};
 use crate::operator::number::{filling, require_fits};
-use maquette_ir::scalar_expr::{ExprBuilder, ScalarExpr};
+use maquette_ir::scalar_expr::{ExprBuilder, Reg, ScalarExpr};
 use maquette_ir::typing::{can_cast, promote};
 use maquette_ir::{Category, DType};
 use rustc_hash::FxHashMap;
@@ -117,20 +117,7 @@ impl Pointwise {
                 .skip(usize::from(self.types == Types::Select))
                 .map(|&i| operand(&args[i])),
         );
-        let float = if promoted.category() == Category::Float { promoted } else { DType::F32 };
-        let (compute, result) = match self.types {
-            Types::Select => (promoted, promoted),
-            Types::FloatIfNone(i) if args[i].is_none() => (wide(float), float),
-            Types::Promote | Types::PromoteContiguous | Types::FloatIfNone(_) => {
-                (wide(promoted), promoted)
-            }
-            Types::Float => (wide(float), float),
-            Types::Compare => (promoted, DType::Bool),
-            Types::First | Types::Masked => {
-                let d = args.first().map_or(promoted, |a| operand(a).dtype);
-                (d, d)
-            }
-        };
+        let (compute, result) = self.dtypes(promoted, args);
         let mut cx = PointwiseCx {
             b: ExprBuilder::new(),
             dtype: compute,
@@ -139,27 +126,13 @@ impl Pointwise {
             declared: &state.schema.args,
             regs: SmallVec::from_elem(None, args.len()),
         };
-        // Operands are rounded to the common dtype even if the expression computes in a wider
-        // dtype.
-        let common = |b: &mut ExprBuilder, r| {
-            let of = b.dtype(r)?;
-            let r = if compute != result && of != compute && of != result && result.is_float() {
-                b.cast(r, result)?
-            } else {
-                r
-            };
-            if b.dtype(r)? == compute { Ok(r) } else { b.cast(r, compute) }
-        };
-        let common = |b: &mut ExprBuilder, r| {
-            common(b, r).map_err(|e: maquette_ir::scalar_expr::BuildError| Error::other(e))
-        };
         for &i in &operand_args {
             let keep = matches!(self.types, Types::First | Types::Masked)
                 || (self.types == Types::Select && Some(&i) == operand_args.first());
             let reg = match &args[i] {
                 Value::Tensor(t) => {
                     let r = cx.b.input(t.dtype());
-                    if keep { r } else { common(&mut cx.b, r)? }
+                    if keep { r } else { to_common(&mut cx.b, r, compute, result)? }
                 }
                 number => {
                     if self.types == Types::Select {
@@ -173,7 +146,7 @@ impl Pointwise {
                         number.scalar()?,
                         if self.types == Types::Compare { compute } else { result },
                     );
-                    common(&mut cx.b, r)?
+                    to_common(&mut cx.b, r, compute, result)?
                 }
             };
             cx.regs[i] = Some(reg);
@@ -202,6 +175,24 @@ impl Pointwise {
         })
     }
 
+    /// The dtype in which the expression computes, and that of the operator's result.
+    fn dtypes(&self, promoted: DType, args: &[Value]) -> (DType, DType) {
+        let float = if promoted.category() == Category::Float { promoted } else { DType::F32 };
+        match self.types {
+            Types::Select => (promoted, promoted),
+            Types::FloatIfNone(i) if args[i].is_none() => (wide(float), float),
+            Types::Promote | Types::PromoteContiguous | Types::FloatIfNone(_) => {
+                (wide(promoted), promoted)
+            }
+            Types::Float => (wide(float), float),
+            Types::Compare => (promoted, DType::Bool),
+            Types::First | Types::Masked => {
+                let d = args.first().map_or(promoted, |a| operand(a).dtype);
+                (d, d)
+            }
+        }
+    }
+
     /// Arguments of type `Scalar` whose names are those of operands (`other`, `self`, `min`, …).
     /// They promote as wrapped numbers.
     fn scalar_operands<'a>(&self, state: &'a OpState) -> impl Iterator<Item = usize> + use<'a> {
@@ -213,6 +204,20 @@ impl Pointwise {
         let args = state.schema.args.iter().enumerate();
         args.filter(move |(_, a)| is_scalar(&a.ty) && promotes(&a.name)).map(|(i, _)| i)
     }
+}
+
+/// An operand in the dtype `compute`. It is rounded to the operator's own dtype before, even if the
+/// expression computes in a wider one.
+fn to_common(b: &mut ExprBuilder, r: Reg, compute: DType, result: DType) -> Result<Reg> {
+    let mut r = r;
+    let of = b.dtype(r).map_err(Error::other)?;
+    if result.is_float() && compute != result && of != compute && of != result {
+        r = b.cast(r, result).map_err(Error::other)?;
+    }
+    if b.dtype(r).map_err(Error::other)? != compute {
+        r = b.cast(r, compute).map_err(Error::other)?;
+    }
+    Ok(r)
 }
 
 /// The indices of the arguments that may be tensors.
