@@ -132,7 +132,8 @@ fn show_batches(
         bar.suspend(|| {
             writeln!(
                 out,
-                "{batch:>6}  {:>9.4}  {confident:>9}  {:>10.4}  {compiled:>9.2} ms  {eager:>9.2} ms",
+                "{batch:>6}  {:>9.4}  {confident:>9}  {:>10.4}  {compiled:>9.2} ms  \
+                    {eager:>9.2} ms",
                 share(right, labels.len()),
                 share(confident_right, confident),
             )

@@ -1,7 +1,7 @@
 //! A guard that does not hold, in words.
 
 use super::call_inputs::{CallInputs, UNKNOWN};
-use super::guards::{Broken, Check, Guards, LeafGuard, Place, What};
+use super::guards::{Broken, CallNumber, Check, Guards, LeafGuard, What};
 use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ir::{Device, Loc};
 use maquette_ops::internals::default_device;
@@ -49,12 +49,12 @@ impl Guards {
                 (required, found, None)
             }
             Broken::Check(check) => {
-                let place = self.places.get(check)?;
+                let number = self.about.get(check)?;
                 let numbers = |at: u32, n: u32| {
                     call.numbers.get(at as usize..(at + n) as usize).unwrap_or_default()
                 };
                 if let Some(&Check::IsRowMajor { at, rank }) = self.checks.get(check) {
-                    let required = format!("`{}` is row-major", label(place.leaf));
+                    let required = format!("`{}` is row-major", label(number.leaf));
                     let found = format!("strides {:?}", numbers(at + rank, rank));
                     let remedy = Some(Remedy::DynamicSize);
                     return Some(GuardFailure { program, required, found, loc: None, remedy });
@@ -63,7 +63,7 @@ impl Guards {
                     Some(&UNKNOWN) | None => "a symbol".to_owned(),
                     Some(n) => n.to_string(),
                 };
-                let what = self.check_text(check, label(place.leaf));
+                let what = self.check_text(check, label(number.leaf));
                 let expr = match self.checks.get(check) {
                     Some(Check::IsExpr { expr, .. }) => self.table.free_symbols(*expr).to_vec(),
                     Some(Check::IsSymbol { symbol, .. }) => vec![*symbol],
@@ -74,7 +74,7 @@ impl Guards {
                     true => what,
                     false => format!("{what}, where {}", values.join(", ")),
                 };
-                (required, found, self.pin(*place))
+                (required, found, self.pin(*number))
             }
             Broken::Condition(i) => {
                 let (condition, loc) = *self.conditions.get(i)?;
@@ -108,10 +108,10 @@ impl Guards {
                 LeafGuard::Fixed(_) | LeafGuard::Tensor(_) | LeafGuard::Integer => None,
             },
             Broken::Check(check) => {
-                let place = self.places.get(check)?;
-                match place.what {
+                let number = self.about.get(check)?;
+                match number.what {
                     What::Size(dim)
-                        if self.pinned.iter().any(|(l, d, _)| (*l, *d) == (place.leaf, dim)) =>
+                        if self.pinned.iter().any(|(l, d, _)| (*l, *d) == (number.leaf, dim)) =>
                     {
                         Some(Remedy::SizeAsSymbol)
                     }
@@ -163,9 +163,9 @@ impl Guards {
     }
 
     /// The line that pins a size.
-    fn pin(&self, place: Place) -> Option<Loc> {
+    fn pin(&self, number: CallNumber) -> Option<Loc> {
         let pinned = |(leaf, dim, _): &&(usize, usize, Option<Loc>)| {
-            *leaf == place.leaf && What::Size(*dim) == place.what
+            *leaf == number.leaf && What::Size(*dim) == number.what
         };
         self.pinned.iter().find(pinned).and_then(|(.., loc)| *loc)
     }
@@ -183,10 +183,10 @@ impl Guards {
 
     /// A check in words.
     fn check_text(&self, check: usize, label: &str) -> String {
-        let Some((place, check)) = self.places.get(check).zip(self.checks.get(check)) else {
+        let Some((number, check)) = self.about.get(check).zip(self.checks.get(check)) else {
             return String::new();
         };
-        let what = match place.what {
+        let what = match number.what {
             What::Size(dim) => format!("size {dim} of `{label}`"),
             What::Stride(dim) => format!("stride {dim} of `{label}`"),
             What::Strides => format!("the strides of `{label}`"),
@@ -218,9 +218,9 @@ impl Guards {
             let label = labels.get(leaf).map_or("", String::as_str);
             lines.push(format!("size {dim} of `{label}` is one number{}", at(loc)));
         }
-        for (check, place) in self.places.iter().enumerate() {
-            if place.what == What::Offset {
-                let label = labels.get(place.leaf).map_or("", String::as_str);
+        for (check, number) in self.about.iter().enumerate() {
+            if number.what == What::Offset {
+                let label = labels.get(number.leaf).map_or("", String::as_str);
                 lines.push(self.check_text(check, label));
             }
         }

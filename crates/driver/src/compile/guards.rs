@@ -34,7 +34,7 @@ pub(crate) struct Guards {
     pub(super) leaves: Vec<LeafGuard>,
     pub(super) checks: Vec<Check>,
     /// For each check: the number that it is about.
-    pub(super) places: Vec<Place>,
+    pub(super) about: Vec<CallNumber>,
     pub(super) conditions: Vec<(BoolExpr, Option<Loc>)>,
     /// The symbols in expressions and conditions.
     pub(super) table: SymTable,
@@ -79,9 +79,9 @@ pub(crate) enum Check {
     SkipIfOne { at: u32 },
 }
 
-/// What a number of a call is.
+/// Which number of a call: of a leaf, and what it says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CallNumber {
     pub(super) leaf: usize,
     pub(super) what: What,
 }
@@ -130,7 +130,7 @@ impl Guards {
             spec: interface.in_spec.clone(),
             leaves: Vec::new(),
             checks: Vec::new(),
-            places: Vec::new(),
+            about: Vec::new(),
             conditions: graph
                 .guards()
                 .iter()
@@ -277,7 +277,7 @@ impl Guards {
 
     fn push(&mut self, leaf: usize, what: What, check: Check) {
         self.checks.push(check);
-        self.places.push(Place { leaf, what });
+        self.about.push(CallNumber { leaf, what });
     }
 
     /// # Errors

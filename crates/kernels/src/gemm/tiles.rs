@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// Where a panel's columns of B are during one pass over the rows.
 #[derive(Clone, Copy)]
-enum Place<F> {
+enum PanelPlace<F> {
     /// Rows of the panel, and their distance.
     Rows(*const F, isize),
     /// As `Rows`, to be copied to scratch by the first tiles.
@@ -105,7 +105,7 @@ impl<F: Float> Blocks<'_, F> {
                     };
                     for s in segments.clone() {
                         let fetch = match place {
-                            Place::Columns(start, stride) => {
+                            PanelPlace::Columns(start, stride) => {
                                 let width = columns.len() as isize;
                                 // The panel's next segment, or the first of the next panel.
                                 let next = match (s + 1 < segments.end, p + 1 < panels.end) {
@@ -159,9 +159,9 @@ impl<F: Float> Blocks<'_, F> {
         rows: usize,
         is_first: bool,
         packed: *mut F,
-    ) -> Place<F> {
+    ) -> PanelPlace<F> {
         let width = vectors * self.kernels.lanes;
-        let in_scratch = Place::Rows(packed, width as isize);
+        let in_scratch = PanelPlace::Rows(packed, width as isize);
         let pack = |source: &dyn PackColumns<F>| {
             if is_first {
                 // SAFETY: the panel is within B, and the scratch memory has room for it.
@@ -172,7 +172,7 @@ impl<F: Float> Blocks<'_, F> {
         match self.b {
             Right::Packed(panels) => {
                 let panel = panels.panel(columns.start).wrapping_add(k.start * width);
-                Place::Rows(panel, width as isize)
+                PanelPlace::Rows(panel, width as isize)
             }
             Right::Source(source) => pack(source),
             Right::InPlace(b) => {
@@ -181,14 +181,14 @@ impl<F: Float> Blocks<'_, F> {
                 let is_near = b.row_stride.unsigned_abs() <= 2 * width;
                 let is_in_place = self.is_read_in_place(rows) || is_near;
                 if is_whole && b.column_stride == 1 && is_in_place {
-                    Place::Rows(start, b.row_stride)
+                    PanelPlace::Rows(start, b.row_stride)
                 } else if is_whole && b.column_stride == 1 && vectors == self.vectors {
                     match is_first {
-                        true => Place::Copied(start, b.row_stride, packed),
+                        true => PanelPlace::Copied(start, b.row_stride, packed),
                         false => in_scratch,
                     }
                 } else if is_whole && b.row_stride == 1 && self.reads_columns(rows) {
-                    Place::Columns(start, b.column_stride)
+                    PanelPlace::Columns(start, b.column_stride)
                 } else {
                     pack(&Factor { kernels: self.kernels, b: Operand::of_mat(b) })
                 }
@@ -225,7 +225,7 @@ impl<F: Float> Blocks<'_, F> {
         s: usize,
         first_k: usize,
         (a, (at, [n, vectors, columns], rows)): (Mat<F>, ([usize; 4], [usize; 3], usize)),
-        place: Place<F>,
+        place: PanelPlace<F>,
         fetch: Option<Fetch<F>>,
         sums: Sums<F>,
         tile: *mut F,
@@ -300,14 +300,14 @@ impl<F: Float> Blocks<'_, F> {
         // memory of its sums.
         unsafe {
             match place {
-                Place::Rows(b, stride) => {
+                PanelPlace::Rows(b, stride) => {
                     (t.b, t.b_stride) = (b.wrapping_offset(step * stride), stride);
                     match self.in_strips {
                         true => self.kernels.strip(&t, n, vectors),
                         false => self.kernels.tile(&t, n, vectors),
                     }
                 }
-                Place::Copied(b, stride, copy) => {
+                PanelPlace::Copied(b, stride, copy) => {
                     (t.b, t.b_stride) = (b.wrapping_offset(step * stride), stride);
                     t.copy = copy.wrapping_add(step as usize * width);
                     match self.in_strips {
@@ -315,7 +315,7 @@ impl<F: Float> Blocks<'_, F> {
                         false => self.kernels.tile_copying(&t, vectors),
                     }
                 }
-                Place::Columns(b, stride) => {
+                PanelPlace::Columns(b, stride) => {
                     self.columns(t, b.wrapping_offset(step), stride, n, vectors)
                 }
             }
