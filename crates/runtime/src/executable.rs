@@ -1,5 +1,6 @@
 //! Executables: planned programs with their instances.
 
+use crate::instance::LayoutStamp;
 use crate::planned::{Planned, lock};
 use crate::run::StepObserver;
 use crate::unplanned;
@@ -216,7 +217,7 @@ impl Executable {
     pub fn unfused_instances(&self) -> usize {
         match &self.form {
             Form::Planned(planned) => {
-                lock(&planned.instances).iter().filter(|(_, instance)| instance.is_none()).count()
+                lock(&planned.instances).iter().filter(|kept| kept.instance.is_none()).count()
             }
             Form::Unplanned(_) => 0,
         }
@@ -262,7 +263,28 @@ impl Executable {
     /// # Errors
     /// As [the interpreter's](maquette_interp::Interpreter::run).
     pub fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
-        self.run_observed(inputs, source_info, &mut ())
+        self.run_stamped(inputs, None, source_info)
+    }
+
+    /// As [`Executable::run`], for a caller that has compared the layouts and numbers of the inputs
+    /// with those of earlier calls. Calls with one stamp have equal ones.
+    ///
+    /// # Errors
+    /// As [`Executable::run`].
+    #[doc(hidden)]
+    pub fn run_stamped(
+        &self,
+        inputs: &[Value],
+        stamp: Option<LayoutStamp>,
+        source_info: &SourceInfo<'_>,
+    ) -> Result<Vec<Value>> {
+        match &self.form {
+            Form::Planned(planned) => outside_modes(source_info, || {
+                self.check_overrides(planned)?;
+                planned.run(inputs, None, stamp, source_info)
+            }),
+            Form::Unplanned(mode) => unplanned::run(mode, inputs, source_info),
+        }
     }
 
     /// As [`Executable::run`], with an observer of the steps, if the program runs compiled.
@@ -278,7 +300,7 @@ impl Executable {
         match &self.form {
             Form::Planned(planned) => outside_modes(source_info, || {
                 self.check_overrides(planned)?;
-                planned.run_observed(inputs, None, source_info, observer)
+                planned.run_observed(inputs, None, None, source_info, observer)
             }),
             Form::Unplanned(mode) => unplanned::run(mode, inputs, source_info),
         }
@@ -310,7 +332,7 @@ impl Executable {
         outside_modes(source_info, || match &self.form {
             Form::Planned(planned) => {
                 self.check_overrides(planned)?;
-                planned.run(inputs, Some(outputs), source_info).map(drop)
+                planned.run(inputs, Some(outputs), None, source_info).map(drop)
             }
             Form::Unplanned(mode) => unplanned::run_into(mode, inputs, outputs, source_info),
         })

@@ -42,3 +42,5 @@ mod unplanned;
 
 pub use executable::Executable;
 pub use frozen::Weights;
+#[doc(hidden)]
+pub use instance::LayoutStamp;

@@ -1,7 +1,7 @@
 //! Programs in planned memory: instances for the layouts of inputs, and what runs leave to later
 //! ones.
 
-use crate::instance::{Instance, InstanceKey, Uses};
+use crate::instance::{Instance, InstanceKey, LayoutStamp, Uses};
 use crate::packed_weights::PackedWeights;
 use crate::run::{RunMemory, StepObserver, run_instance};
 use maquette_invoke::{Bindings, ExternalTensors, SourceInfo, mutated};
@@ -42,13 +42,22 @@ pub(crate) struct Planned {
     pub refusals: Vec<Refusal>,
     /// The program before fusion, for inputs for which a region has no kernel.
     pub unfused: Option<Box<Planned>>,
-    /// The instances, the one used last first; `None` if a region has no kernel.
-    pub instances: Mutex<Vec<(InstanceKey, Option<Arc<Instance>>)>>,
+    /// The instances, the one used last first.
+    pub instances: Mutex<Vec<KeptInstance>>,
     /// How many inputs are the same tensors in every run.
     pub fixed_inputs: usize,
     pub packed: PackedWeights,
     /// What runs leave to later ones.
     states: Mutex<Vec<RunState>>,
+}
+
+/// An instance that later runs may use.
+pub(crate) struct KeptInstance {
+    key: InstanceKey,
+    /// The stamp of the last run, if its caller gave one.
+    stamp: Option<LayoutStamp>,
+    /// `None` if a region has no kernel.
+    pub instance: Option<Arc<Instance>>,
 }
 
 /// What a run needs, and leaves to a later one: memory, and lists that are empty between runs.
@@ -118,7 +127,7 @@ impl Planned {
     /// The instance that was used last.
     #[cfg(test)]
     pub fn last_instance(&self) -> Option<Arc<Instance>> {
-        lock(&self.instances).first().and_then(|(_, instance)| instance.clone())
+        lock(&self.instances).first().and_then(|kept| kept.instance.clone())
     }
 
     /// The bytes of all arenas that are kept for later runs.
@@ -135,9 +144,10 @@ impl Planned {
         &self,
         inputs: &[Value],
         outputs: Option<&[Tensor]>,
+        stamp: Option<LayoutStamp>,
         source_info: &SourceInfo<'_>,
     ) -> Result<Vec<Value>> {
-        self.run_observed(inputs, outputs, source_info, &mut ())
+        self.run_observed(inputs, outputs, stamp, source_info, &mut ())
     }
 
     /// As [`Planned::run`], with an observer of the steps.
@@ -148,6 +158,7 @@ impl Planned {
         &self,
         inputs: &[Value],
         outputs: Option<&[Tensor]>,
+        stamp: Option<LayoutStamp>,
         source_info: &SourceInfo<'_>,
         observer: &mut impl StepObserver,
     ) -> Result<Vec<Value>> {
@@ -156,8 +167,9 @@ impl Planned {
             true => RunState::default(),
             false => lock(&self.states).pop().unwrap_or_default(),
         };
-        let results =
-            occupying_a_core(|| self.run_with(&mut state, inputs, outputs, source_info, observer));
+        let results = occupying_a_core(|| {
+            self.run_with(&mut state, inputs, outputs, stamp, source_info, observer)
+        });
         state.memory.end_run(results.is_err());
         state.borrow.release();
         state.external.clear();
@@ -173,6 +185,7 @@ impl Planned {
         state: &mut RunState,
         inputs: &[Value],
         outputs: Option<&[Tensor]>,
+        stamp: Option<LayoutStamp>,
         source_info: &SourceInfo<'_>,
         observer: &mut impl StepObserver,
     ) -> Result<Vec<Value>> {
@@ -180,7 +193,7 @@ impl Planned {
         external.set_program(&self.program, inputs, source_info)?;
         external.set_outputs(outputs.unwrap_or_default());
         external.borrow(&self.program.graph, &self.written, source_info, borrow)?;
-        let (planned, instance) = self.form_for(key, external, source_info)?;
+        let (planned, instance) = self.form_for(key, stamp, external, source_info)?;
         if outputs.is_some() {
             let (graph, given) = (&planned.program.graph, external.outputs());
             instance.outputs.check(graph, given, external, source_info)?;
@@ -207,22 +220,23 @@ impl Planned {
     ) -> Result<(&Planned, Arc<Instance>)> {
         let RunState { mut key, mut external, .. } = RunState::default();
         external.set_program(&self.program, inputs, source_info)?;
-        self.form_for(&mut key, &external, source_info)
+        self.form_for(&mut key, None, &external, source_info)
     }
 
     /// The form of the program for inputs of these layouts, with its instance.
     fn form_for(
         &self,
         key: &mut InstanceKey,
+        stamp: Option<LayoutStamp>,
         external: &ExternalTensors,
         source_info: &SourceInfo<'_>,
     ) -> Result<(&Planned, Arc<Instance>)> {
-        if let Some(instance) = self.instance(key, external, source_info)? {
+        if let Some(instance) = self.instance(key, stamp, external, source_info)? {
             return Ok((self, instance));
         }
         let refused = || Error::msg("a program without regions has no instance");
         let unfused = self.unfused.as_deref().ok_or_else(refused)?;
-        let instance = unfused.instance(key, external, source_info)?;
+        let instance = unfused.instance(key, stamp, external, source_info)?;
         Ok((unfused, instance.ok_or_else(refused)?))
     }
 
@@ -231,16 +245,23 @@ impl Planned {
     fn instance(
         &self,
         key: &mut InstanceKey,
+        stamp: Option<LayoutStamp>,
         external: &ExternalTensors,
         source_info: &SourceInfo<'_>,
     ) -> Result<Option<Arc<Instance>>> {
         let inputs = external.graph_inputs();
+        // Memory that inputs share is an input of the graph that no stamp describes.
+        let stamp = stamp.filter(|_| self.program.memories.is_empty());
+        if let Some(instance) = stamp.and_then(|stamp| self.stamped(stamp, key, inputs)) {
+            return Ok(instance);
+        }
         let has_key = key.set(&self.program, self.device, inputs).is_some();
         if has_key {
             let mut instances = lock(&self.instances);
-            if let Some(at) = instances.iter().position(|(k, _)| k == key) {
+            if let Some(at) = instances.iter().position(|kept| kept.key == *key) {
                 instances[..=at].rotate_right(1);
-                return Ok(instances[0].1.clone());
+                instances[0].stamp = stamp;
+                return Ok(instances[0].instance.clone());
             }
         }
         let mut bindings = Bindings::new(&self.program.graph, source_info.input_names);
@@ -254,10 +275,32 @@ impl Planned {
             // An instance keeps kernels, and the destructors of what they have captured may call
             // this program. So the lock ends before.
             let evicted: Vec<_> = instances.drain(oldest..).collect();
-            instances.insert(0, (key.clone(), instance.clone()));
+            let kept = KeptInstance { key: key.clone(), stamp, instance: instance.clone() };
+            instances.insert(0, kept);
             drop(instances);
             drop(evicted);
         }
         Ok(instance)
+    }
+
+    /// The instance of the last run, if it had this stamp.
+    fn stamped(
+        &self,
+        stamp: LayoutStamp,
+        key: &mut InstanceKey,
+        inputs: &[Value],
+    ) -> Option<Option<Arc<Instance>>> {
+        let is_failed = |input: &Value| input.tensor().is_ok_and(|t| t.ok().is_err());
+        if inputs.iter().any(is_failed) {
+            return None;
+        }
+        let instances = lock(&self.instances);
+        let last = instances.first().filter(|kept| kept.stamp == Some(stamp))?;
+        debug_assert!(
+            key.set(&self.program, self.device, inputs)
+                .is_none_or(|()| last.key.has_layouts_of(key)),
+            "calls with one stamp have inputs of other layouts"
+        );
+        last.key.is_current().then(|| last.instance.clone())
     }
 }

@@ -15,7 +15,7 @@ use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
 use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
-use maquette_runtime::Executable;
+use maquette_runtime::{Executable, LayoutStamp};
 use std::borrow::Cow;
 
 /// The executable that all passes make of a graph, and the functional form of the graph in planned

@@ -9,10 +9,14 @@ use super::call_inputs::{CallInputs, Signature};
 use super::dynamic::DynamicSet;
 use super::program::GuardedProgram;
 use maquette_ops::GuardFailure;
+use maquette_runtime::LayoutStamp;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 type Programs = Vec<Arc<GuardedProgram>>;
+
+/// A program that serves a call, and the stamp of the call's numbers.
+pub(crate) type Found = (Arc<GuardedProgram>, Option<LayoutStamp>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
@@ -29,19 +33,22 @@ impl Cache {
         self.programs.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The program that serves a call.
-    pub(crate) fn find(&self, call: &CallInputs) -> Option<Arc<GuardedProgram>> {
+    /// The program that serves a call, and the stamp of the call's numbers.
+    pub(crate) fn find(&self, call: &CallInputs) -> Option<Found> {
         let programs = self.read();
         let recent = self.recent.load(Ordering::Relaxed);
-        let serves =
-            |at: usize| programs.get(at).filter(|program| program.guards.broken(call).is_none());
-        if let Some(program) = serves(recent) {
-            return Some(program.clone());
+        let serves = |at: usize| -> Option<Found> {
+            let program = programs.get(at)?;
+            let stamp = program.guards.check(call).ok()?;
+            Some((program.clone(), stamp))
+        };
+        if let Some(found) = serves(recent) {
+            return Some(found);
         }
         let mut others = (0..programs.len()).filter(|at| *at != recent);
-        let (at, program) = others.find_map(|at| Some((at, serves(at)?)))?;
+        let (at, found) = others.find_map(|at| Some((at, serves(at)?)))?;
         self.recent.store(at, Ordering::Relaxed);
-        Some(program.clone())
+        Some(found)
     }
 
     /// All programs, in order of compilation.
@@ -63,7 +70,7 @@ impl Cache {
     /// which it breaks the last guard.
     pub(crate) fn closest_failure(&self, call: &CallInputs) -> Option<GuardFailure> {
         let programs = self.programs();
-        programs.iter().max_by_key(|program| program.guards.broken(call))?.failure(call)
+        programs.iter().max_by_key(|program| program.guards.check(call).err())?.failure(call)
     }
 
     /// The number of programs whose operators have not changed.
@@ -111,7 +118,7 @@ impl Cache {
         set_by_calls: bool,
     ) -> Result<Arc<GuardedProgram>, DynamicSet> {
         let mut programs = self.programs.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(other) = programs.iter().find(|other| other.guards.broken(call).is_none()) {
+        if let Some(other) = programs.iter().find(|other| other.guards.check(call).is_ok()) {
             return Ok(other.clone());
         }
         if set_by_calls {

@@ -1,6 +1,6 @@
 //! Compiled functions.
 
-use super::cache::Cache;
+use super::cache::{Cache, Found};
 use super::call_inputs::CallInputs;
 use super::dynamic::DynamicSet;
 use super::explain::{Explanation, ProgramExplanation};
@@ -34,7 +34,7 @@ pub struct Compiled<I, O, F> {
 /// What a call runs: the function itself, or a program on the leaves of the inputs.
 enum Prepared<I> {
     Eager(I),
-    Program(Arc<GuardedProgram>, Vec<Value>),
+    Program(Found, Vec<Value>),
 }
 
 /// Runs a call of the function itself, which a trace of this thread records.
@@ -99,7 +99,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
                     drop(reserved);
                     given_outputs::copy_into(&results, (&spec, &given))
                 }),
-                Prepared::Program(program, leaves) => {
+                Prepared::Program((program, _), leaves) => {
                     unobserved(|| program.run_into(leaves, (&spec, &given), loc))
                 }
             }
@@ -121,7 +121,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         let loc = Loc::caller();
         let profiled = || match self.prepared(inputs, loc)? {
             Prepared::Eager(_) => Err(self.runs_eagerly("nothing to profile")),
-            Prepared::Program(program, leaves) => {
+            Prepared::Program((program, _), leaves) => {
                 unobserved(|| program.profile(leaves, options, loc))
             }
         };
@@ -154,7 +154,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         let loc = Loc::caller();
         let mapped = || match self.prepared(inputs, loc)? {
             Prepared::Eager(_) => Err(self.runs_eagerly("no memory to map")),
-            Prepared::Program(program, leaves) => program.memory_map(leaves, loc),
+            Prepared::Program((program, _), leaves) => program.memory_map(leaves, loc),
         };
         self.options
             .limited(mapped)
@@ -169,7 +169,9 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     fn called(&self, inputs: I, loc: Loc) -> Result<O::Output> {
         match self.prepared(inputs, loc)? {
             Prepared::Eager(inputs) => self.eager(inputs),
-            Prepared::Program(program, leaves) => unobserved(|| program.run(leaves, loc)),
+            Prepared::Program((program, stamp), leaves) => {
+                unobserved(|| program.run(leaves, stamp, loc))
+            }
         }
     }
 
@@ -186,8 +188,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
             if call.is_fake {
                 return Ok(Prepared::Eager(inputs));
             }
-            if let Some(program) = self.cache.find(&call) {
-                return Ok(Prepared::Program(program, call.values));
+            if let Some(found) = self.cache.find(&call) {
+                return Ok(Prepared::Program(found, call.values));
             }
         }
         match self.stance() {
@@ -202,7 +204,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         }
         drop(inputs);
         let program = self.compiled(&call, loc)?;
-        Ok(Prepared::Program(program, call.values))
+        Ok(Prepared::Program((program, None), call.values))
     }
 
     /// Why no program can serve a call, if none can.
@@ -251,7 +253,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
                 Ok(program) => return Ok(program),
                 Err(now) => dynamic = now,
             }
-            if let Some(program) = self.cache.find(call) {
+            if let Some((program, _)) = self.cache.find(call) {
                 return Ok(program);
             }
         }

@@ -14,8 +14,8 @@ use maquette_pipeline::{
     AttentionExplanation, Compilation, KeptComposite, Pass, PassOptions, RecomputeExplanation,
     WhyUnplanned, compile_observed,
 };
-use maquette_runtime::Executable;
 use maquette_runtime::memory_map::BufferMemory;
+use maquette_runtime::{Executable, LayoutStamp};
 use std::ops::ControlFlow;
 
 /// Runs a program on values.
@@ -105,8 +105,13 @@ impl Executor {
     ///
     /// # Errors
     /// As [`Executable::run`].
-    pub(crate) fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
-        self.executable.run(inputs, source_info)
+    pub(crate) fn run(
+        &self,
+        inputs: &[Value],
+        stamp: Option<LayoutStamp>,
+        source_info: &SourceInfo<'_>,
+    ) -> Result<Vec<Value>> {
+        self.executable.run_stamped(inputs, stamp, source_info)
     }
 
     /// The operators that a run calls.

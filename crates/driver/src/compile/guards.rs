@@ -24,6 +24,7 @@ use maquette_ops::autograd::is_grad_enabled;
 use maquette_ops::internals::default_device;
 use maquette_ops::tree::TreeSpec;
 use maquette_ops::{Error, Result, Value};
+use maquette_runtime::LayoutStamp;
 use maquette_trace::{LeafKind, TracedProgram};
 use smallvec::{SmallVec, smallvec};
 
@@ -293,22 +294,28 @@ impl Guards {
         }
     }
 
-    /// The first guard that a call breaks.
-    pub(crate) fn broken(&self, call: &CallInputs) -> Option<Broken> {
+    /// Whether a call holds to the guards. Returns the stamp of its numbers, if they are kept.
+    ///
+    /// # Errors
+    /// The first guard that the call breaks.
+    pub(crate) fn check(&self, call: &CallInputs) -> Result<Option<LayoutStamp>, Broken> {
         if let Some(broken) = self.broken_structure(call) {
-            return Some(broken);
+            return Err(broken);
         }
-        if !self.accepted.are(&call.numbers) {
-            let mut symbols: Symbols = smallvec![0; self.symbols];
-            if let Some(broken) = self.broken_numbers(call, &mut symbols) {
-                return Some(broken);
+        let stamp = match self.accepted.stamp_of(&call.numbers) {
+            Some(stamp) => Some(stamp),
+            None => {
+                let mut symbols: Symbols = smallvec![0; self.symbols];
+                if let Some(broken) = self.broken_numbers(call, &mut symbols) {
+                    return Err(broken);
+                }
+                self.accepted.set(&call.numbers)
             }
-            self.accepted.set(&call.numbers);
-        }
-        (!self.sharing.holds(call)).then_some(Broken::Sharing)
+        };
+        if self.sharing.holds(call) { Ok(stamp) } else { Err(Broken::Sharing) }
     }
 
-    /// As [`Guards::broken`]; `symbols` gets the values that were bound until then.
+    /// The guard that [`Guards::check`] finds; `symbols` gets the values that were bound until then.
     pub(super) fn broken_with(&self, call: &CallInputs, symbols: &mut Symbols) -> Option<Broken> {
         let sharing = || (!self.sharing.holds(call)).then_some(Broken::Sharing);
         self.broken_structure(call).or_else(|| self.broken_numbers(call, symbols)).or_else(sharing)

@@ -20,6 +20,7 @@ use maquette_ir::sym::{MAX_SYMBOL_SIZE, Range, Rel, SymTable, SymbolId};
 use maquette_ops::library::{Facts, generation};
 use maquette_ops::{CompileError, Error, ErrorKind, GuardFailure, Result, TraceError, Tree, Value};
 use maquette_pipeline::{AttentionExplanation, KeptComposite};
+use maquette_runtime::LayoutStamp;
 use maquette_runtime::memory_map::MemoryMap;
 use maquette_runtime::profile::{Profile, ProfileOptions};
 use maquette_trace::{Dim, LeafKind, TraceOptions, TracedProgram};
@@ -142,9 +143,14 @@ impl GuardedProgram {
     ///
     /// # Errors
     /// As the function itself.
-    pub(crate) fn run<O: Tree>(&self, leaves: Vec<Value>, loc: Loc) -> Result<O> {
+    pub(crate) fn run<O: Tree>(
+        &self,
+        leaves: Vec<Value>,
+        stamp: Option<LayoutStamp>,
+        loc: Loc,
+    ) -> Result<O> {
         let source_info = SourceInfo { input_names: &self.input_names, call_site: loc };
-        let outputs = self.executor.run(&self.inputs(leaves), &source_info)?;
+        let outputs = self.executor.run(&self.inputs(leaves), stamp, &source_info)?;
         O::unflatten(&self.traced.interface.out_spec, &mut outputs.into_iter())
     }
 

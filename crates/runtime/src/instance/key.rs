@@ -9,11 +9,28 @@ use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::library::generation;
 use maquette_ops::{Tensor, Value};
 
+/// A name that the caller of a program gives to the layouts and the numbers of a call's inputs.
+///
+/// Calls of one program with one stamp have equal sizes, strides, dtypes, devices and numbers. So the
+/// instance of the last of them serves, and none of these is read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayoutStamp(pub u64);
+
 /// The layouts and numbers of the inputs of a call, and the generation of the registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InstanceKey(Vec<i64>);
 
 impl InstanceKey {
+    /// Whether no operator was registered since the key was made.
+    pub fn is_current(&self) -> bool {
+        self.0.first() == Some(&(generation() as i64))
+    }
+
+    /// Whether two keys differ in the registered operators at most.
+    pub fn has_layouts_of(&self, other: &InstanceKey) -> bool {
+        self.0.get(1..) == other.0.get(1..)
+    }
+
     /// Becomes the key of a call. `None` if an input has no key: it is poisoned, or has no data.
     /// Tensors are on `device`.
     pub fn set(

@@ -10,6 +10,7 @@ pub(crate) use arguments::{CallArguments, NodeArguments};
 pub(crate) use builder::Uses;
 pub(crate) use kernel_call::{ExpectedResult, KernelCall};
 pub(crate) use key::InstanceKey;
+pub use key::LayoutStamp;
 pub(crate) use places::{BufferPlace, HandleLife, Place, TensorAt};
 
 use crate::instance::builder::Builder;

@@ -24,6 +24,58 @@ fn each_layout_has_its_instance() {
     }
 }
 
+/// A caller that has compared the layouts names them, by a stamp.
+#[test]
+fn runs_with_stamps_have_the_results_of_runs_without() {
+    let (executable, _) = compiled(
+        "graph g(%x: f32[n]) -> (f32[n]) where n in [0, oo) {
+            %y: f32[n] = aten::mul.Scalar(%x, 2.0)
+            %z: f32[n] = aten::exp(%y)
+            return %z
+        }",
+    );
+    let stamped = |input: &Tensor, stamp: u64| {
+        let stamp = Some(LayoutStamp(stamp));
+        executable.run_stamped(&[input.into()], stamp, &SourceInfo::of_caller())
+    };
+    // Stamps come again, in any order, and beside runs without one.
+    for (n, stamp) in [(2i64, 1u64), (2, 1), (3, 2), (2, 1), (2, 3), (3, 2), (3, 2)] {
+        let x = Tensor::full([n], 0.5, maquette_ir::DType::F32);
+        let results = stamped(&x, stamp).unwrap();
+        let expected = run(&executable, &[Value::from(&x)]).unwrap();
+        assert_eq!(
+            values(results[0].tensor().unwrap()),
+            values(expected[0].tensor().unwrap()),
+            "{n} elements, stamp {stamp}"
+        );
+    }
+    let failed = Tensor::zeros([3], maquette_ir::DType::F32).reshape([2]);
+    let told = |result: Result<Vec<Value>>| result.map(drop).unwrap_err().to_string();
+    let with_stamp = told(stamped(&failed, 2));
+    assert_eq!(
+        with_stamp.lines().next(),
+        told(run(&executable, &[Value::from(&failed)])).lines().next()
+    );
+}
+
+/// A stamp for other layouts is a defect of the caller, of which debug builds tell.
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic = "calls with one stamp have inputs of other layouts"]
+fn a_stamp_of_other_layouts_is_told() {
+    let (executable, _) = compiled(
+        "graph g(%x: f32[n]) -> (f32[n]) where n in [0, oo) {
+            %y: f32[n] = aten::exp(%x)
+            return %y
+        }",
+    );
+    for n in [2i64, 3] {
+        let x = Tensor::zeros([n], maquette_ir::DType::F32);
+        let stamp = Some(LayoutStamp(1));
+        let _ = executable.run_stamped(&[Value::from(&x)], stamp, &SourceInfo::of_caller());
+    }
+}
+
 #[test]
 fn more_layouts_than_are_kept() {
     let (executable, _) = compiled(
