@@ -158,8 +158,12 @@ impl SymTable {
         {
             return s;
         }
-        // On overflow the expression stays unsubstituted, which is still correct.
-        let s = self.rebuild(None, e, &|t: &mut SymTable, s| Ok(t.substituted(s))).unwrap_or(e);
+        let is_substituted = |s: &SymbolId| self.facts.subst.contains_key(s);
+        let s = match self.free_symbols(e).iter().any(is_substituted) {
+            // On overflow the expression stays unsubstituted, which is still correct.
+            true => self.rebuild(None, e, &|t: &mut SymTable, s| Ok(t.substituted(s))).unwrap_or(e),
+            false => e,
+        };
         set_at(&mut self.facts.simplified.0, id.0, (count, s), (u32::MAX, Expr::Int(0)));
         s
     }
@@ -167,6 +171,10 @@ impl SymTable {
     /// The condition with all substitutions applied.
     pub fn simplify_bool(&mut self, b: BoolExpr) -> BoolExpr {
         if self.facts.subst.is_empty() {
+            return b;
+        }
+        let is_substituted = |s: &SymbolId| self.facts.subst.contains_key(s);
+        if !self.free_symbols_bool(b).iter().any(is_substituted) {
             return b;
         }
         self.rebuild_bool(None, b, &|t: &mut SymTable, s| Ok(t.substituted(s))).unwrap_or(b)

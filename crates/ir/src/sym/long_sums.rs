@@ -44,3 +44,42 @@ fn a_long_sum_is_refused_at_the_limit() {
     assert!(matches!(e, SymError::TooLarge { what: "terms", limit: MAX_TERMS }), "{e}");
     const { assert!(MAX_TERMS * MAX_TERMS / 2 <= 1 << 20) };
 }
+
+/// A substitution keeps no sums of the first terms, of which a long sum has many.
+#[test]
+fn a_substitution_in_a_long_sum_adds_few_expressions() {
+    let mut t = SymTable::new();
+    let [x, y] = [0; 2].map(|_| t.fresh(SymbolKind::Backed, Range::SIZE));
+    let [x, y] = [x, y].map(|s| t.expr(s));
+    let mut long = Expr::Int(3);
+    for i in 0..MAX_TERMS / 2 {
+        let term = minimum(&mut t);
+        let term = t.mul(term, if i % 2 == 0 { x } else { y }).unwrap();
+        long = t.add(long, term).unwrap();
+    }
+    let equal = t.rel(Rel::Eq, x, y);
+    t.assume(equal).unwrap();
+    let before = t.expression_count();
+    let [simple_x, simple_y] = [x, y].map(|e| t.simplify(e));
+    assert_eq!(simple_x, simple_y);
+    let substituted = t.simplify(long);
+    assert_eq!(t.simplify(substituted), substituted);
+    let added = t.expression_count() - before;
+    assert!(added <= MAX_TERMS / 2 + 2, "{added} expressions");
+}
+
+/// Without a substituted symbol, an expression stays as it is, and nothing is made.
+#[test]
+fn what_no_substitution_concerns_is_not_made_again() {
+    let mut t = SymTable::new();
+    let terms: Vec<Expr> = (0..100).map(|_| minimum(&mut t)).collect();
+    let long = sum(&mut t, terms.iter());
+    let [x, y] = [0; 2].map(|_| t.fresh(SymbolKind::Backed, Range::SIZE));
+    let [x, y] = [x, y].map(|s| t.expr(s));
+    let equal = t.rel(Rel::Eq, x, y);
+    t.assume(equal).unwrap();
+    let (before, positive) = (t.expression_count(), t.rel(Rel::Ge, long, Expr::Int(0)));
+    assert_eq!(t.simplify(long), long);
+    assert_eq!(t.simplify_bool(positive), positive);
+    assert_eq!(t.expression_count(), before);
+}

@@ -4,8 +4,12 @@
 
 use super::arith::Op;
 use super::boolean::BoolNode;
+use super::poly::{MAX_TERMS, Mono, Poly, Term};
 use super::table::Node;
 use super::{BoolExpr, Expr, Rel, SymError, SymTable, SymbolId};
+
+/// Of more terms, those with equal monomials are added before further ones come.
+const LONG: usize = 4 * MAX_TERMS;
 
 /// What takes the place of the parts of an expression.
 pub(super) trait Replace {
@@ -124,19 +128,50 @@ impl SymTable {
                     args.iter().map(|&a| self.rebuild(source, a, replace)).collect();
                 replace.extremum(self, matches!(node, Node::Max(_)), args?)
             }
-            Node::Poly(p) => {
-                let mut sum = Expr::Int(0);
-                for t in p.terms {
-                    let mut product = Expr::Int(t.coeff);
-                    for f in t.mono {
-                        let f = self.rebuild(source, Expr::Id(f), replace)?;
-                        product = self.mul(product, f)?;
-                    }
-                    sum = self.add(sum, product)?;
+            Node::Poly(p) => self.rebuild_poly(source, e, p, replace),
+        }
+    }
+
+    /// [`SymTable::rebuild`] of a polynomial. Its terms are collected and sorted once. Sums of the
+    /// first terms are not interned: of a long polynomial, they would take quadratic memory.
+    fn rebuild_poly(
+        &mut self,
+        source: Option<&SymTable>,
+        e: Expr,
+        p: Poly,
+        replace: &dyn Replace,
+    ) -> Result<Expr, SymError> {
+        let mut terms = vec![Term { coeff: p.constant, mono: Mono::new() }];
+        for t in p.terms {
+            let mut product = Some(Poly::constant(t.coeff));
+            for f in t.mono {
+                let f = self.rebuild(source, Expr::Id(f), replace)?;
+                product = match product {
+                    Some(product) => self.mul_poly(&product, &self.poly(f))?,
+                    None => None,
+                };
+            }
+            let overflows = || SymError::Overflow(self.text_of(source, e));
+            let product = product.ok_or_else(overflows)?;
+            terms.extend(product.terms);
+            terms.push(Term { coeff: product.constant, mono: Mono::new() });
+            if terms.len() > LONG {
+                let sum = self.collect(terms).ok_or_else(overflows)?;
+                if sum.terms.len() > MAX_TERMS {
+                    return Err(SymError::TooLarge { what: "terms", limit: MAX_TERMS });
                 }
-                self.add(sum, Expr::Int(p.constant))
+                terms = sum.terms.into_iter().collect();
+                terms.push(Term { coeff: sum.constant, mono: Mono::new() });
             }
         }
+        let sum = self.collect(terms);
+        let sum = sum.ok_or_else(|| SymError::Overflow(self.text_of(source, e)))?;
+        self.intern_poly(sum)
+    }
+
+    /// The text of an expression of `source`, or of this table.
+    fn text_of(&self, source: Option<&SymTable>, e: Expr) -> Box<str> {
+        source.unwrap_or(self).display(e).to_string().into()
     }
 
     fn rebuild_binary(

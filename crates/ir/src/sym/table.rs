@@ -213,6 +213,12 @@ impl SymTable {
         self.nodes.get_index(id.0 as usize).unwrap_or((&FOREIGN.0, &FOREIGN.1))
     }
 
+    /// The number of distinct expressions, numbers apart.
+    #[cfg(test)]
+    pub(super) fn expression_count(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The id of a node, if the node is interned.
     pub(super) fn find(&self, node: &Node) -> Option<ExprId> {
         self.nodes.get_index_of(node).map(|i| ExprId(i as u32))
