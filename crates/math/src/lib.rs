@@ -13,7 +13,8 @@
 //! that could differ.
 //!
 //! Functions that are not in this form come from the `libm` crate, and a recorded program calls
-//! them by name ([`algebra::Libm`]). `docs/accuracy.md` lists the error of each function.
+//! them by name ([`algebra::Libm`]). [`record::LIBM_C`] has them as C, with the same bits.
+//! `docs/accuracy.md` lists the error of each function.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-// The operations that printed functions name, in C.
+// The operations that printed functions and libm.c name, in C.
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,3 +28,7 @@
     }
 CLASS(f, float, uint32_t, int32_t, f32)
 CLASS(, double, uint64_t, int64_t, f64)
+
+#define LIBM_FUNCTION static inline
+#define LIBM_TABLE static const
+static inline double sqrt_f64(double x) { return sqrt(x); }

@@ -2,14 +2,15 @@
 //! compiles them, and both are given the same numbers.
 
 use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
-use maquette_math::record::{self, Op, Program};
+use maquette_math::record::{self, LIBM_C, Program, Type};
 use maquette_math::{double, single};
+use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, SQRT_2};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 /// How many arguments each function gets.
-const SAMPLES: u64 = 1 << 15;
+const SAMPLES: usize = 1 << 17;
 
 /// A printed function, and the function with numbers. Arguments and results are bits of floats.
 struct Function {
@@ -18,8 +19,15 @@ struct Function {
     expected: Box<dyn Fn(u64, u64) -> u64>,
 }
 
-fn calls_libm(program: &Program) -> bool {
-    program.steps.iter().any(|step| matches!(step.op, Op::Libm(_) | Op::Libm2(_)))
+impl Function {
+    fn is_f32(&self) -> bool {
+        self.program.arguments[0] == Type::F32
+    }
+
+    /// Which of the lists of arguments it gets: [f32, f64] of one argument, then of two.
+    fn list(&self) -> usize {
+        2 * (self.program.arguments.len() - 1) + usize::from(!self.is_f32())
+    }
 }
 
 fn f32_bits(x: f32) -> u64 {
@@ -30,7 +38,7 @@ fn f64_bits(x: f64) -> u64 {
     if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() }
 }
 
-/// Every elementary function of both classes. Those of `libm` are not printed as steps.
+/// Every elementary function of both classes.
 fn functions() -> Vec<Function> {
     let mut all = Vec::new();
     for &op in UnaryOp::ALL {
@@ -50,15 +58,27 @@ fn functions() -> Vec<Function> {
             expected: Box::new(move |x, _| f64_bits(double::unary(op, f64::from_bits(x)).unwrap())),
         });
     }
-    all.push(Function {
-        name: "pow_f32".to_owned(),
-        program: record::function2(|x: record::Value<'_, f32>, y| {
-            single::binary(BinaryOp::Pow, x, y).unwrap()
-        }),
-        expected: Box::new(|x, y| {
-            f32_bits(single::pow(f32::from_bits(x as u32), f32::from_bits(y as u32)))
-        }),
-    });
+    for op in [BinaryOp::Pow, BinaryOp::Atan2, BinaryOp::Hypot] {
+        all.push(Function {
+            name: format!("{op}_f32"),
+            program: record::function2(|x: record::Value<'_, f32>, y| {
+                single::binary(op, x, y).unwrap()
+            }),
+            expected: Box::new(move |x, y| {
+                let [x, y] = [x, y].map(|bits| f32::from_bits(bits as u32));
+                f32_bits(single::binary(op, x, y).unwrap())
+            }),
+        });
+        all.push(Function {
+            name: format!("{op}_f64"),
+            program: record::function2(|x: record::Value<'_, f64>, y| {
+                double::binary(op, x, y).unwrap()
+            }),
+            expected: Box::new(move |x, y| {
+                f64_bits(double::binary(op, f64::from_bits(x), f64::from_bits(y)).unwrap())
+            }),
+        });
+    }
     for (name, sin, of) in [
         ("sin_fast_f32", true, single::sin_fast::<f32> as fn(f32) -> f32),
         ("cos_fast_f32", false, single::cos_fast::<f32>),
@@ -76,62 +96,281 @@ fn functions() -> Vec<Function> {
     all
 }
 
-/// The bits of an argument: special numbers first, then numbers of every exponent, half of them
-/// between 2^-8 and 2^8, where functions bend.
-fn argument(i: u64, is_f32: bool) -> u64 {
-    let special =
-        [0.0, 1.0, -1.0, 0.5, 2.0, -2.0, 3.0, f64::INFINITY, f64::NAN, 1e-40, 88.7, 104.0];
-    let number = match special.get(i as usize / 2) {
-        Some(x) if i.is_multiple_of(2) => *x,
-        Some(x) => -*x,
-        None => {
-            let random = i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-            let random = random.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            match (random >> 32) & 1 {
-                0 if is_f32 => return random & 0xffff_ffff,
-                0 => return random,
-                _ => {
-                    let sign = if random & 2 == 0 { 1.0 } else { -1.0 };
-                    let exponent = (random % 17) as f64 - 8.0;
-                    sign * exponent.exp2() * (1.0 + (random >> 12) as f64 / (1u64 << 52) as f64)
-                }
-            }
-        }
-    };
-    if is_f32 { u64::from((number as f32).to_bits()) } else { number.to_bits() }
+/// Special cases of functions, and numbers at the ends of formats and of their integers.
+const SPECIAL: [f64; 29] = [
+    0.0,
+    1.0,
+    0.5,
+    2.0,
+    3.0,
+    4.0,
+    1.5,
+    2.5,
+    f64::INFINITY,
+    f64::NAN,
+    f64::MIN_POSITIVE,
+    f64::MAX,
+    5e-324,
+    1e-300,
+    f32::MIN_POSITIVE as f64,
+    f32::MAX as f64,
+    1e-45,
+    1e-40,
+    1.000_000_1,
+    0.999_999_9,
+    1024.0,
+    1075.0,
+    16_777_215.0,
+    2_147_483_648.0,
+    4_503_599_627_370_495.5,
+    9_007_199_254_740_991.0,
+    9_007_199_254_740_992.0,
+    18_446_744_073_709_551_616.0,
+    1e300,
+];
+
+/// Where functions change from one approximation to another, by magnitude.
+const EDGES: [f64; 52] = [
+    // exponentials
+    0.5 * LN_2,
+    1.5 * LN_2,
+    20.0 * LN_2,
+    56.0 * LN_2,
+    LN_2,
+    709.782_712_893_384,
+    710.475_860_073_944,
+    745.133_219_101_941_1,
+    88.722_839,
+    103.972_08,
+    126.0,
+    150.0,
+    1022.0,
+    1024.0,
+    1075.0,
+    // logarithms
+    SQRT_2,
+    0.5 * SQRT_2,
+    SQRT_2 - 1.0,
+    1.0 - 0.5 * SQRT_2,
+    1.0,
+    2.0,
+    // angles
+    FRAC_PI_4,
+    FRAC_PI_2,
+    3.0 * FRAC_PI_4,
+    2.0 * FRAC_PI_2,
+    5.0 * FRAC_PI_4,
+    3.0 * FRAC_PI_2,
+    7.0 * FRAC_PI_4,
+    4.0 * FRAC_PI_2,
+    9.0 * FRAC_PI_4,
+    1_048_576.0 * FRAC_PI_2,
+    1e14,
+    0.6744,
+    // inverse functions
+    0.5,
+    0.975,
+    0.4375,
+    0.6875,
+    1.1875,
+    2.4375,
+    // the error function and the hyperbolic tangent
+    0.84375,
+    0.25,
+    1.25,
+    1.0 / 0.35,
+    6.0,
+    28.0,
+    4.0,
+    0.625,
+    10.0,
+    22.0,
+    // beyond these in magnitude, results are arguments or constants
+    67_108_864.0,
+    73_786_976_294_838_206_464.0,
+    134_217_728.0,
+];
+
+/// Angles so close to multiples of pi/2 that their reduction needs more digits than others, and
+/// angles at the end of one of its cases.
+const ANGLES: [u64; 8] = [
+    0x7506_ac5b_262c_a1ff,
+    0x416b_951f_1572_eba5,
+    0x4139_eb71_48f3_54d6,
+    0x4060_65c8_29d6_8730,
+    0x4260_65c8_29d6_8730,
+    0x4294_7f3a_344c_28fc,
+    0x413a_3fff_ffff_ffff,
+    0x413c_0000_0000_0000,
+];
+
+/// Random arguments of a class of floats, as bits (SplitMix64).
+struct Arguments {
+    state: u64,
+    is_f32: bool,
 }
 
-/// A C program that reads pairs of arguments and writes the results of a function, as bits.
+impl Arguments {
+    fn random(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.random() % end
+    }
+
+    /// Between -1 and 1.
+    fn signed(&mut self) -> f64 {
+        (self.random() as i64 as f64) / (1u64 << 63) as f64
+    }
+
+    fn sign(&mut self) -> f64 {
+        1f64.copysign(self.signed())
+    }
+
+    /// A number whose exponent is from `least` to `greatest`.
+    fn of_exponent(&mut self, least: i32, greatest: i32) -> f64 {
+        let exponent = least + self.below((greatest - least + 1) as u64) as i32;
+        self.sign() * f64::from_bits(1.0f64.to_bits() | self.random() >> 12) * 2f64.powi(exponent)
+    }
+
+    /// An integer, or one with a half or a quarter, of any number of bits.
+    fn whole(&mut self) -> f64 {
+        let bits = 1 + self.below(if self.is_f32 { 26 } else { 60 });
+        let unit = [1.0, 1.0, 0.5, 0.25][self.below(4) as usize];
+        self.sign() * (self.random() >> (64 - bits)) as f64 * unit
+    }
+
+    fn bits(&self, number: f64) -> u64 {
+        if self.is_f32 { u64::from((number as f32).to_bits()) } else { number.to_bits() }
+    }
+
+    fn number(&self, bits: u64) -> f64 {
+        if self.is_f32 { f64::from(f32::from_bits(bits as u32)) } else { f64::from_bits(bits) }
+    }
+
+    fn any(&mut self) -> u64 {
+        if self.is_f32 { self.random() >> 32 } else { self.random() }
+    }
+
+    /// A number near another: few bits away, or few of the 21 bits that `libm` compares.
+    fn near(&mut self, number: f64) -> u64 {
+        let by = self.below(9) as i64 - 4;
+        let by = if self.is_f32 || self.below(2) == 0 { by } else { by << 32 };
+        let mask = if self.is_f32 { u64::from(u32::MAX) } else { u64::MAX };
+        self.bits(number).wrapping_add_signed(by) & mask
+    }
+
+    /// An argument of a function of one argument.
+    fn one(&mut self) -> u64 {
+        let number = match self.below(16) {
+            0..=4 => return self.any(),
+            5..=7 => self.of_exponent(-9, 10),
+            8 => self.sign() + self.of_exponent(-53, -1),
+            9 => 1100.0 * self.signed(),
+            10 => 8.0 * self.signed(),
+            11 => self.of_exponent(20, if self.is_f32 { 127 } else { 1023 }),
+            12 => {
+                let bits = if self.is_f32 { 23 } else { 52 };
+                let shift = 64 - bits + self.below(bits);
+                let subnormal = self.random() >> shift;
+                self.sign() * self.number(subnormal)
+            }
+            13 => {
+                let edge = EDGES[self.below(EDGES.len() as u64) as usize];
+                let edge = edge * self.sign();
+                return self.near(edge);
+            }
+            _ => {
+                let bits = self.below(40);
+                let multiple = (self.random() >> (63 - bits)) as f64 * self.sign();
+                return self.near(multiple * FRAC_PI_2);
+            }
+        };
+        self.bits(number)
+    }
+
+    /// An exponent of two at which powers overflow, underflow or become subnormal, or one nearby.
+    fn end(&mut self) -> f64 {
+        let ends = if self.is_f32 { [128.0, -126.0, -150.0] } else { [1024.0, -1022.0, -1075.0] };
+        ends[self.below(3) as usize] * (1.0 + self.of_exponent(-60, -20))
+    }
+
+    /// Arguments of a function of two.
+    fn two(&mut self) -> [u64; 2] {
+        let [x, other] = [self.one(), self.one()];
+        let base = self.number(x);
+        let close = 1.0 + self.of_exponent(-53, -15);
+        let close = self.number(self.bits(close));
+        let limit = if self.is_f32 { 160.0 } else { 1100.0 };
+        let [x, y] = match self.below(8) {
+            0 | 1 => return [x, other],
+            2 => [base, self.whole()],
+            3 => [self.of_exponent(-3, 6), self.whole()],
+            // powers of every exponent, and those close to the ends
+            4 => [base, limit * self.signed() / base.abs().log2()],
+            5 => [base, self.end() / base.abs().log2()],
+            6 => [close * self.sign(), limit * self.signed() / close.log2()],
+            // like exponents
+            _ => [base, base * self.of_exponent(-70, 70)],
+        };
+        [self.bits(x), self.bits(y)]
+    }
+}
+
+/// The arguments of functions with this many: special numbers first, in all combinations.
+fn arguments(count: usize, is_f32: bool) -> Vec<[u64; 2]> {
+    let mut random = Arguments { state: 0, is_f32 };
+    let special = SPECIAL.into_iter().chain(ANGLES.map(f64::from_bits));
+    let special: Vec<u64> = special.flat_map(|x| [x, -x]).map(|x| random.bits(x)).collect();
+    let mut all: Vec<[u64; 2]> = match count {
+        1 => special.iter().map(|x| [*x, 0]).collect(),
+        _ => special.iter().flat_map(|x| special.iter().map(|y| [*x, *y])).collect(),
+    };
+    while all.len() < SAMPLES {
+        all.push(if count == 1 { [random.one(), 0] } else { random.two() });
+    }
+    all
+}
+
+/// A C program that reads the lists of arguments, and writes the results of each function for all
+/// arguments of its list, as bits.
 fn c_program(functions: &[Function]) -> String {
     let mut text = include_str!("prelude.c").to_owned();
+    text.push_str(LIBM_C);
     for function in functions {
         text.push_str(&function.program.to_c(&function.name));
     }
-    text.push_str("int main(void) {\n    uint64_t in[3], out;\n");
-    text.push_str("    while (fread(in, sizeof in, 1, stdin) == 1) {\n        switch (in[0]) {\n");
-    for (i, Function { name, program, .. }) in functions.iter().enumerate() {
-        let class = &name[name.len() - 3..];
-        let arguments: Vec<String> =
-            (0..program.arguments.len()).map(|i| format!("float_{class}(in[{}])", i + 1)).collect();
-        let arguments = arguments.join(", ");
-        writeln!(text, "        case {i}: out = bits_{class}({name}({arguments})); break;")
-            .unwrap();
+    let _ = writeln!(text, "static uint64_t in[4][{SAMPLES}][2], out[{SAMPLES}];");
+    text.push_str("int main(void) {\n    if (fread(in, sizeof in, 1, stdin) != 1) return 1;\n");
+    for function in functions {
+        let Function { name, program, .. } = function;
+        let (list, class) = (function.list(), if function.is_f32() { "f32" } else { "f64" });
+        let arguments = (0..program.arguments.len()).map(|k| format!("float_{class}(x[{k}])"));
+        let arguments = arguments.collect::<Vec<_>>().join(", ");
+        let _ = write!(
+            text,
+            "    for (int i = 0; i < {SAMPLES}; i++) {{
+        const uint64_t *x = in[{list}][i];
+        out[i] = bits_{class}({name}({arguments}));
+    }}
+    fwrite(out, sizeof out, 1, stdout);
+"
+        );
     }
-    text.push_str("        }\n        fwrite(&out, sizeof out, 1, stdout);\n    }\n}\n");
+    text.push_str("}\n");
     text
 }
 
-#[test]
-fn printed_functions_have_the_bits_of_the_functions() {
-    let functions: Vec<Function> =
-        functions().into_iter().filter(|f| !calls_libm(&f.program)).collect();
-    let names: Vec<&str> = functions.iter().map(|f| &*f.name).collect();
-    insta::assert_snapshot!(names.join(" "));
-
+/// What a C program writes for an input.
+fn run(program: &str, input: &[u8]) -> Vec<u8> {
     let folder = std::env::temp_dir().join(format!("maquette-printed-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (source, binary) = (folder.join("functions.c"), folder.join("functions"));
-    std::fs::write(&source, c_program(&functions)).unwrap();
+    std::fs::write(&source, program).unwrap();
     let status = Command::new("cc")
         .args(["-std=c11", "-O1", "-ffp-contract=off", "-o"])
         .args([&binary, &source])
@@ -139,44 +378,51 @@ fn printed_functions_have_the_bits_of_the_functions() {
         .status()
         .expect("`cc` compiles C, since it links Rust programs");
     assert!(status.success());
-
-    let cases: Vec<[u64; 3]> = (0..functions.len() as u64)
-        .flat_map(|f| {
-            let is_f32 = functions[f as usize].name.ends_with("f32");
-            (0..SAMPLES).map(move |i| [f, argument(i, is_f32), argument(i * 31 % 1_009, is_f32)])
-        })
-        .collect();
-    let input: Vec<u8> = cases.iter().flatten().flat_map(|word| word.to_ne_bytes()).collect();
     let mut child = Command::new(&binary)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the compiled functions run");
-    let mut stdin = child.stdin.take().unwrap();
-    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    // It writes only when it has read all.
+    child.stdin.take().unwrap().write_all(input).unwrap();
     let output = child.wait_with_output().unwrap();
-    writer.join().unwrap().unwrap();
+    assert!(output.status.success());
     std::fs::remove_dir_all(&folder).unwrap();
+    output.stdout
+}
 
-    let results = output.stdout.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().unwrap()));
-    let results: Vec<u64> = results.collect();
-    assert_eq!(results.len(), cases.len());
-    for ([f, x, y], result) in cases.into_iter().zip(results) {
-        let function = &functions[f as usize];
-        let result = match function.name.ends_with("f32") {
-            true => f32_bits(f32::from_bits(result as u32)),
-            false => f64_bits(f64::from_bits(result)),
-        };
-        let expected = (function.expected)(x, y);
-        assert_eq!(
-            result, expected,
-            "{}({x:#x}, {y:#x}): printed {result:#x}, computed {expected:#x}",
-            function.name
-        );
+#[test]
+fn printed_functions_have_the_bits_of_the_functions() {
+    let functions = functions();
+    let names: Vec<&str> = functions.iter().map(|f| &*f.name).collect();
+    insta::assert_snapshot!(names.join(" "));
+
+    let lists = [(1, true), (1, false), (2, true), (2, false)];
+    let lists = lists.map(|(count, is_f32)| arguments(count, is_f32));
+    let mut input = Vec::new();
+    for word in lists.iter().flatten().flatten() {
+        input.extend_from_slice(&word.to_ne_bytes());
+    }
+    let output = run(&c_program(&functions), &input);
+    assert_eq!(output.len(), functions.len() * SAMPLES * size_of::<u64>());
+    for (function, results) in functions.iter().zip(output.chunks(SAMPLES * size_of::<u64>())) {
+        let Function { name, expected, .. } = function;
+        let results = results.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().unwrap()));
+        for ([x, y], result) in lists[function.list()].iter().zip(results) {
+            let result = match function.is_f32() {
+                true => f32_bits(f32::from_bits(result as u32)),
+                false => f64_bits(f64::from_bits(result)),
+            };
+            let expected = expected(*x, *y);
+            assert_eq!(
+                result, expected,
+                "{name}({x:#x}, {y:#x}): printed {result:#x}, computed {expected:#x}"
+            );
+        }
     }
 }
 
-/// A function of `libm` is a call that the prelude of a device defines.
+/// A function of `libm` is a call of a function in `libm.c`.
 #[test]
 fn functions_of_libm_are_calls() {
     let program = record::function(|x: record::Value<'_, f32>| single::cos(x));

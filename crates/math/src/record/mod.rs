@@ -24,6 +24,20 @@ use std::collections::HashMap;
 
 pub use value::Value;
 
+/// The functions of `libm` that programs call, as C that is also CUDA C++, with the bits of the
+/// crate.
+///
+/// A prelude comes before it, and defines
+///
+/// - `LIBM_FUNCTION` and `LIBM_TABLE`, which declare functions and tables: `static inline` and
+///   `static const` in C;
+/// - the types `bool`, `int32_t`, `uint32_t` and `uint64_t`;
+/// - `bits_f64`, `float_f64`, `abs_f64`, `trunc_f64` and `sqrt_f64`, the root rounded to nearest.
+///
+/// The compiler must not contract products and sums into fused operations. All other names begin
+/// with `libm_` or `LIBM_`.
+pub const LIBM_C: &str = include_str!("libm.c");
+
 /// What a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {

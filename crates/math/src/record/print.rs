@@ -2,8 +2,11 @@
 //!
 //! The text names operations that C and its relatives spell differently, and a prelude defines
 //! them: `fma_f32`, `trunc_f32`, `copysign_f32`, `abs_f32`, `bits_f32`, `float_f32`, `signed_f32`,
-//! the same of `f64`, and `libm_` with the name of a function of `libm`. The compiler must not
-//! contract products and sums into fused operations.
+//! `sar_f32`, and the same of `f64`. The compiler must not contract products and sums into fused
+//! operations.
+//!
+//! A function of `libm` is a call of `libm_` with its name. [`LIBM_C`](super::LIBM_C) defines them
+//! all. A prelude for it also has `sqrt_f64`, `LIBM_FUNCTION` and `LIBM_TABLE`.
 
 use super::{Constant, Op, Operand, Program, Step, Type};
 use std::fmt::Write;
