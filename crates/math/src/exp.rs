@@ -106,7 +106,7 @@ fn clamp<F: Real>(x: F, [least, greatest]: [F::Number; 2]) -> F {
 
 /// `e^x`.
 ///
-/// At the least number of the range, `n` is the least that [`scale`] takes, and its factors are 0.
+/// At the least number of the range, `n` is the least that `scale` takes, and its factors are 0.
 /// A product by 0 is exact. A product that rounds to 0 takes more than a hundred cycles, and masks
 /// hide many scores behind `-∞`.
 #[inline(always)]
