@@ -121,26 +121,51 @@ fn manifests_are_read() {
     assert_eq!(dependencies(manifest), ["ir", "ops"]);
 }
 
+/// Whether a file has unit tests. Macros that make tests for other crates have `#[test]` alone.
+fn has_unit_tests(file: &Path) -> bool {
+    let is_rust = file.extension().is_some_and(|e| e == "rs");
+    is_rust && {
+        let text = fs::read_to_string(file).unwrap();
+        text.lines().any(|line| line.trim() == "#[cfg(test)]")
+    }
+}
+
 /// Whether a file of a library, which is not a binary's, has unit tests.
-fn has_unit_tests(folder: &Path) -> bool {
+fn library_has_unit_tests(folder: &Path) -> bool {
     fs::read_dir(folder).unwrap().any(|entry| {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true => !path.ends_with("bin") && has_unit_tests(&path),
-            false => fs::read_to_string(&path).unwrap().contains("#[cfg(test)]"),
+            true => !path.ends_with("bin") && library_has_unit_tests(&path),
+            false => has_unit_tests(&path),
         }
     })
 }
 
-/// Cargo compiles a library a second time for its unit tests, unless its manifest says that there
+/// Cargo compiles a target a second time for its unit tests, unless its manifest says that there
 /// are none. Where there are some, it must not say so.
 #[test]
-fn manifests_say_which_libraries_have_unit_tests() {
-    for name in libraries() {
-        let manifest = fs::read_to_string(crates().join(&name).join("Cargo.toml")).unwrap();
-        let has_harness = !manifest.contains("[lib]\ntest = false\n");
-        let has_tests = has_unit_tests(&crates().join(&name).join("src"));
-        assert_eq!(has_harness, has_tests, "`test` of the library `{name}`");
+fn manifests_say_which_targets_have_unit_tests() {
+    let mut folders: Vec<PathBuf> = libraries().iter().map(|name| crates().join(name)).collect();
+    folders.push(crates().join(".."));
+    for folder in folders {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        // Each target begins with its kind.
+        for target in manifest.split("\n[") {
+            let says_none = target.lines().any(|line| line.trim() == "test = false");
+            let has_tests = if target.starts_with("lib]") {
+                library_has_unit_tests(&folder.join("src"))
+            } else if target.starts_with("[bin]]") {
+                let name = target.lines().find_map(|line| line.strip_prefix("name = \"")).unwrap();
+                let file = format!("src/bin/{}.rs", name.trim_end_matches('"'));
+                has_unit_tests(&folder.join(file))
+            } else {
+                continue;
+            };
+            assert!(!(says_none && has_tests), "{}: [{target}", folder.display());
+        }
+        let has_library_tests = library_has_unit_tests(&folder.join("src"));
+        let says_none = manifest.contains("[lib]\ntest = false\n");
+        assert_eq!(says_none, !has_library_tests, "the library in {}", folder.display());
     }
 }
 

@@ -1,7 +1,8 @@
 //! The operations that elementary functions are written in.
 //!
-//! All are correctly rounded or exact, so a function has the same bits wherever its operations are
-//! done in the order of its text. None is a branch: [`Real::select`] has computed both values.
+//! All are correctly rounded or exact, but for the functions of `libm`. So a function has the same
+//! bits wherever its operations are done in the order of its text. None is a branch:
+//! [`Real::select`] has computed both values.
 
 use crate::{exp, log};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -18,8 +19,6 @@ pub trait Bits: Copy + Add<Output = Self> + Sub<Output = Self> + BitAnd<Output =
     fn constant(bits: u64) -> Self;
     /// Shifted towards the highest bit.
     fn shl(self, by: u32) -> Self;
-    /// Shifted towards the lowest bit; zeros come in.
-    fn shr(self, by: u32) -> Self;
     /// Shifted towards the lowest bit; copies of the highest bit come in.
     fn sar(self, by: u32) -> Self;
     /// Whether no bit is set.
@@ -104,6 +103,8 @@ pub trait Double: Real<Number = f64> {
 pub trait Number: Copy + exp::Constants + log::Constants {
     /// Positive infinity.
     const INFINITY: Self;
+    /// Negative infinity.
+    const MINUS_INFINITY: Self;
     /// Not a number.
     const NAN: Self;
     /// 0.
@@ -112,6 +113,8 @@ pub trait Number: Copy + exp::Constants + log::Constants {
     const ONE: Self;
     /// 2.
     const TWO: Self;
+    /// 1/2.
+    const HALF: Self;
     /// The bits of the fraction.
     const FRACTION: u32;
 }

@@ -1,5 +1,5 @@
-//! The functions of `f64`. The exponential, the logarithm and tanh vectorise; the other functions
-//! are those of `libm`.
+//! The functions of `f64`. The exponential, the logarithm, tanh and sigmoid vectorise; the other
+//! functions are those of `libm`.
 
 use crate::algebra::{Double, Libm, Libm2};
 pub use crate::exp::{exp, sigmoid, tanh_double as tanh};
@@ -53,8 +53,8 @@ by_libm! {
     erfc => Erfc;
 }
 
-/// The inverse hyperbolic cosine: that of `libm`, of NaN for arguments below 1, where `libm` does not
-/// always return NaN.
+/// The inverse hyperbolic cosine: that of `libm`, and NaN for arguments below 1, for which `libm` may
+/// return a number.
 #[inline(always)]
 pub fn acosh<D: Double>(x: D) -> D {
     let x = D::select(x.lt(D::constant(1.0)), D::constant(f64::NAN), x);

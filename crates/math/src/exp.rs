@@ -17,7 +17,7 @@ pub trait Constants: Sized + 'static {
     /// The bias of exponents.
     const BIAS: u64;
     /// Adding this rounds to an integer `n`, which is then in the low bits, with twice the bias of
-    /// exponents. The bits above are 0 in all that shifts leave of them.
+    /// exponents. A shift to the place of the exponent drops the bits above.
     const MAGIC: Self;
 }
 
@@ -159,8 +159,8 @@ pub fn tanh_single<S: Single>(x: S) -> S {
     S::select(a.lt(S::constant(0.625)), near, one - two / e).copysign(x)
 }
 
-/// The hyperbolic tangent in `f64`: `t / (t + 2)` with `t = e^{2|x|} - 1`, which is computed without
-/// cancellation.
+/// The hyperbolic tangent in `f64`: `t / (t + 2)` with `t = e^{2|x|} - 1`, which is computed
+/// without cancellation.
 #[inline(always)]
 pub fn tanh_double<D: Double>(x: D) -> D {
     let two = D::constant(2.0);

@@ -2,34 +2,26 @@
 //! atanh((m-1)/(m+1))` by its series.
 
 use crate::algebra::{Bits, Number, Real};
+use crate::exp::Constants as _;
 use crate::polynomial::polynomial;
 
 /// The constants of the logarithm for a float format.
 pub trait Constants: Sized + 'static {
     /// 2/(2k+1) from the highest, down to 2/3.
     const SERIES: &'static [Self];
-    /// `ln 2` in two parts, from the greater.
-    const LN_2: [Self; 2];
     /// The least normal number.
     const LEAST_NORMAL: Self;
     /// A power of two that makes every subnormal number normal, and its exponent.
     const UP: (Self, u64);
     /// The bits of `sqrt(1/2)`.
     const SQRT_HALF: u64;
-    /// `1/2`.
-    const HALF: Self;
-    /// Negative infinity.
-    const MINUS_INFINITY: Self;
 }
 
 impl Constants for f32 {
     const SERIES: &'static [f32] = &[2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0];
-    const LN_2: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
     const LEAST_NORMAL: f32 = f32::MIN_POSITIVE;
     const UP: (f32, u64) = (33_554_432.0, 25);
     const SQRT_HALF: u64 = std::f32::consts::FRAC_1_SQRT_2.to_bits() as u64;
-    const HALF: f32 = 0.5;
-    const MINUS_INFINITY: f32 = f32::NEG_INFINITY;
 }
 
 impl Constants for f64 {
@@ -46,12 +38,9 @@ impl Constants for f64 {
         2.0 / 5.0,
         2.0 / 3.0,
     ];
-    const LN_2: [f64; 2] = [0.693_147_180_369_123_8, 1.908_214_929_270_587_7e-10];
     const LEAST_NORMAL: f64 = f64::MIN_POSITIVE;
     const UP: (f64, u64) = (18_014_398_509_481_984.0, 54);
     const SQRT_HALF: u64 = std::f64::consts::FRAC_1_SQRT_2.to_bits();
-    const HALF: f64 = 0.5;
-    const MINUS_INFINITY: f64 = f64::NEG_INFINITY;
 }
 
 /// `log x`.
@@ -60,7 +49,7 @@ pub fn log<F: Real>(x: F) -> F {
     let bits = F::Bits::constant;
     let [zero, one, half] = [F::Number::ZERO, F::Number::ONE, F::Number::HALF].map(F::constant);
     let (up, up_exponent) = F::Number::UP;
-    let [ln_2, ln_2_rest] = <F::Number as Constants>::LN_2.map(F::constant);
+    let [ln_2, ln_2_rest] = F::Number::LN_2.map(F::constant);
 
     let tiny = x.lt(F::constant(F::Number::LEAST_NORMAL));
     let y = F::select(tiny, x * F::constant(up), x);

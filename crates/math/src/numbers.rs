@@ -9,10 +9,12 @@ macro_rules! numbers {
     ($float:ident, $bits:ident, $signed:ident) => {
         impl Number for $float {
             const INFINITY: Self = $float::INFINITY;
+            const MINUS_INFINITY: Self = $float::NEG_INFINITY;
             const NAN: Self = $float::NAN;
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const TWO: Self = 2.0;
+            const HALF: Self = 0.5;
             const FRACTION: u32 = $float::MANTISSA_DIGITS - 1;
         }
 
@@ -26,10 +28,6 @@ macro_rules! numbers {
             #[inline(always)]
             fn shl(self, by: u32) -> Self {
                 Wrapping(self.0 << by)
-            }
-            #[inline(always)]
-            fn shr(self, by: u32) -> Self {
-                Wrapping(self.0 >> by)
             }
             #[inline(always)]
             fn sar(self, by: u32) -> Self {

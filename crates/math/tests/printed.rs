@@ -342,7 +342,7 @@ fn c_program(functions: &[Function]) -> String {
     let mut text = include_str!("prelude.c").to_owned();
     text.push_str(LIBM_C);
     for function in functions {
-        text.push_str(&function.program.to_c(&function.name));
+        text.push_str(&function.program.to_c("static inline", &function.name));
     }
     let _ = writeln!(text, "static uint64_t in[4][{SAMPLES}][2], out[{SAMPLES}];");
     text.push_str("int main(void) {\n    if (fread(in, sizeof in, 1, stdin) != 1) return 1;\n");
@@ -426,16 +426,16 @@ fn printed_functions_have_the_bits_of_the_functions() {
 #[test]
 fn functions_of_libm_are_calls() {
     let program = record::function(|x: record::Value<'_, f32>| single::cos(x));
-    insta::assert_snapshot!(program.to_c("cos_f32"));
+    insta::assert_snapshot!(program.to_c("static inline", "cos_f32"));
     let program = record::function2(|y: record::Value<'_, f32>, x| single::atan2(y, x));
-    insta::assert_snapshot!(program.to_c("atan2_f32"));
+    insta::assert_snapshot!(program.to_c("static inline", "atan2_f32"));
 }
 
 /// Known numbers are computed while a function is recorded, and equal steps are one step.
 #[test]
 fn a_program_has_no_step_twice() {
     let program = record::function(|x: record::Value<'_, f32>| single::exp(x));
-    insta::assert_snapshot!(program.to_c("exp_f32"));
+    insta::assert_snapshot!(program.to_c("static inline", "exp_f32"));
     for Function { name, program, .. } in functions() {
         for (i, step) in program.steps.iter().enumerate() {
             assert!(!program.steps[..i].contains(step), "{name}: {step:?} is there twice");

@@ -267,7 +267,7 @@ impl Executable {
     }
 
     /// As [`Executable::run`], for a caller that has compared the layouts and numbers of the inputs
-    /// with those of earlier calls. Calls with one stamp have equal ones.
+    /// with those of earlier calls. Calls with one [stamp](LayoutStamp) have equal ones.
     ///
     /// # Errors
     /// As [`Executable::run`].
@@ -308,6 +308,27 @@ impl Executable {
 }
 
 impl Executable {
+    /// As [`Executable::run_into`], with the stamp of [`Executable::run_stamped`].
+    ///
+    /// # Errors
+    /// As [`Executable::run_into`].
+    #[doc(hidden)]
+    pub fn run_stamped_into(
+        &self,
+        inputs: &[Value],
+        outputs: &[Tensor],
+        stamp: Option<LayoutStamp>,
+        source_info: &SourceInfo<'_>,
+    ) -> Result<()> {
+        outside_modes(source_info, || match &self.form {
+            Form::Planned(planned) => {
+                self.check_overrides(planned)?;
+                planned.run(inputs, Some(outputs), stamp, source_info).map(drop)
+            }
+            Form::Unplanned(mode) => unplanned::run_into(mode, inputs, outputs, source_info),
+        })
+    }
+
     /// As [`Executable::run`], with tensors for the outputs, one for each leaf of the outputs in
     /// order. The run writes the results there and returns nothing. A repeated call allocates
     /// nothing, if each result has memory of its own and its tensor has the strides that
@@ -329,13 +350,7 @@ impl Executable {
         outputs: &[Tensor],
         source_info: &SourceInfo<'_>,
     ) -> Result<()> {
-        outside_modes(source_info, || match &self.form {
-            Form::Planned(planned) => {
-                self.check_overrides(planned)?;
-                planned.run(inputs, Some(outputs), None, source_info).map(drop)
-            }
-            Form::Unplanned(mode) => unplanned::run_into(mode, inputs, outputs, source_info),
-        })
+        self.run_stamped_into(inputs, outputs, None, source_info)
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Most calls repeat a shape. Their numbers are compared with those of the last call, which is
 //! cheaper than the checks and conditions of the guards. These depend on the numbers alone. The
-//! runtime gets the stamp of the numbers and takes the instance of the last call with this stamp, so
-//! that nothing is read and compared twice.
+//! runtime gets the stamp of the numbers, and takes the instance of the last call with this stamp.
+//! So nothing is read and compared twice.
 //!
 //! **Technique.** A sequence lock over atomics: the count of changes is odd during a change, and a
 //! reader that met a change, or saw two counts, has seen nothing. A reader writes no memory, so
@@ -46,8 +46,8 @@ impl AcceptedNumbers {
         is_read.then_some(LayoutStamp(before))
     }
 
-    /// Keeps the numbers of a call. Returns their stamp, unless another thread changes them or there
-    /// are too many. No other numbers had it before.
+    /// Keeps the numbers of a call. Returns their stamp, unless another thread changes them or
+    /// there are too many. No other numbers had the stamp before.
     pub(crate) fn set(&self, numbers: &[i64]) -> Option<LayoutStamp> {
         let before = self.changes.load(Ordering::Relaxed);
         let changing = before + 1;

@@ -15,8 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 type Programs = Vec<Arc<GuardedProgram>>;
 
-/// A program that serves a call, and the stamp of the call's numbers.
-pub(crate) type Found = (Arc<GuardedProgram>, Option<LayoutStamp>);
+/// A program that serves a call.
+pub(crate) struct Found {
+    pub(crate) program: Arc<GuardedProgram>,
+    /// The stamp of the call's numbers, if they are kept.
+    pub(crate) stamp: Option<LayoutStamp>,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
@@ -33,14 +37,14 @@ impl Cache {
         self.programs.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The program that serves a call, and the stamp of the call's numbers.
+    /// The program that serves a call.
     pub(crate) fn find(&self, call: &CallInputs) -> Option<Found> {
         let programs = self.read();
         let recent = self.recent.load(Ordering::Relaxed);
         let serves = |at: usize| -> Option<Found> {
             let program = programs.get(at)?;
             let stamp = program.guards.check(call).ok()?;
-            Some((program.clone(), stamp))
+            Some(Found { program: program.clone(), stamp })
         };
         if let Some(found) = serves(recent) {
             return Some(found);

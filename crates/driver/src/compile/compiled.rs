@@ -99,8 +99,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
                     drop(reserved);
                     given_outputs::copy_into(&results, (&spec, &given))
                 }),
-                Prepared::Program((program, _), leaves) => {
-                    unobserved(|| program.run_into(leaves, (&spec, &given), loc))
+                Prepared::Program(Found { program, stamp }, leaves) => {
+                    unobserved(|| program.run_into(leaves, (&spec, &given), stamp, loc))
                 }
             }
         };
@@ -121,7 +121,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         let loc = Loc::caller();
         let profiled = || match self.prepared(inputs, loc)? {
             Prepared::Eager(_) => Err(self.runs_eagerly("nothing to profile")),
-            Prepared::Program((program, _), leaves) => {
+            Prepared::Program(Found { program, .. }, leaves) => {
                 unobserved(|| program.profile(leaves, options, loc))
             }
         };
@@ -154,7 +154,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         let loc = Loc::caller();
         let mapped = || match self.prepared(inputs, loc)? {
             Prepared::Eager(_) => Err(self.runs_eagerly("no memory to map")),
-            Prepared::Program((program, _), leaves) => program.memory_map(leaves, loc),
+            Prepared::Program(Found { program, .. }, leaves) => program.memory_map(leaves, loc),
         };
         self.options
             .limited(mapped)
@@ -169,7 +169,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     fn called(&self, inputs: I, loc: Loc) -> Result<O::Output> {
         match self.prepared(inputs, loc)? {
             Prepared::Eager(inputs) => self.eager(inputs),
-            Prepared::Program((program, stamp), leaves) => {
+            Prepared::Program(Found { program, stamp }, leaves) => {
                 unobserved(|| program.run(leaves, stamp, loc))
             }
         }
@@ -204,7 +204,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         }
         drop(inputs);
         let program = self.compiled(&call, loc)?;
-        Ok(Prepared::Program((program, None), call.values))
+        Ok(Prepared::Program(Found { program, stamp: None }, call.values))
     }
 
     /// Why no program can serve a call, if none can.
@@ -253,8 +253,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
                 Ok(program) => return Ok(program),
                 Err(now) => dynamic = now,
             }
-            if let Some((program, _)) = self.cache.find(call) {
-                return Ok(program);
+            if let Some(found) = self.cache.find(call) {
+                return Ok(found.program);
             }
         }
     }

@@ -80,7 +80,7 @@ pub(crate) enum Check {
     SkipIfOne { at: u32 },
 }
 
-/// Which number of a call: of a leaf, and what it says.
+/// A number of a call: the leaf that has it, and which property of the leaf it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallNumber {
     pub(super) leaf: usize,
@@ -294,7 +294,7 @@ impl Guards {
         }
     }
 
-    /// Whether a call holds to the guards. Returns the stamp of its numbers, if they are kept.
+    /// Whether a call satisfies the guards. Returns the stamp of its numbers, if they are kept.
     ///
     /// # Errors
     /// The first guard that the call breaks.

@@ -133,10 +133,17 @@ impl GuardedProgram {
     ///
     /// # Errors
     /// As [`Compiled::call_into`](super::Compiled::call_into).
-    pub(crate) fn run_into(&self, leaves: Vec<Value>, given: Given<'_>, loc: Loc) -> Result<()> {
+    pub(crate) fn run_into(
+        &self,
+        leaves: Vec<Value>,
+        given: Given<'_>,
+        stamp: Option<LayoutStamp>,
+        loc: Loc,
+    ) -> Result<()> {
         let outputs = given_outputs::tensors(&self.traced.interface.out_spec, given)?;
         let source_info = SourceInfo { input_names: &self.input_names, call_site: loc };
-        self.executor.executable().run_into(&self.inputs(leaves), &outputs, &source_info)
+        let (executable, inputs) = (self.executor.executable(), self.inputs(leaves));
+        executable.run_stamped_into(&inputs, &outputs, stamp, &source_info)
     }
 
     /// Runs the program on the leaves of a call that its guards accept.

@@ -194,20 +194,6 @@ impl ExprBuilder {
                 let rest = self.binary(Sub, one, y)?;
                 Slope::Is(self.binary(Mul, rest, y)?)
             }
-            U::Sin | U::Cos | U::Tan | U::Asin | U::Acos | U::Atan => self.circular(op, x, y)?,
-            U::Sinh | U::Cosh | U::Tanh | U::Asinh | U::Acosh | U::Atanh => {
-                self.hyperbolic(op, x, y)?
-            }
-            U::Sign | U::Floor | U::Ceil | U::Round | U::Trunc | U::IsNan | U::IsInf | U::Not => {
-                Slope::Zero
-            }
-        })
-    }
-
-    /// The derivative of a trigonometric function or its inverse; zero for other functions.
-    fn circular(&mut self, op: UnaryOp, x: Reg, y: Reg) -> Result<Slope, BuildError> {
-        use UnaryOp as U;
-        Ok(match op {
             U::Sin => Slope::Is(self.unary(U::Cos, x)?),
             U::Cos => {
                 let sin = self.unary(U::Sin, x)?;
@@ -217,14 +203,6 @@ impl ExprBuilder {
             U::Asin => Slope::OneOver(self.root_of_one_minus_square(x)?),
             U::Acos => Slope::MinusOneOver(self.root_of_one_minus_square(x)?),
             U::Atan => Slope::OneOver(self.one_plus_square(x)?),
-            _ => Slope::Zero,
-        })
-    }
-
-    /// The derivative of a hyperbolic function or its inverse; zero for other functions.
-    fn hyperbolic(&mut self, op: UnaryOp, x: Reg, y: Reg) -> Result<Slope, BuildError> {
-        use UnaryOp as U;
-        Ok(match op {
             U::Sinh => Slope::Is(self.unary(U::Cosh, x)?),
             U::Cosh => Slope::Is(self.unary(U::Sinh, x)?),
             U::Tanh => Slope::Is(self.one_minus_square(y)?),
@@ -233,13 +211,14 @@ impl ExprBuilder {
                 Slope::OneOver(self.unary(U::Sqrt, sum)?)
             }
             U::Acosh => {
-                let dtype = self.dtype(x)?;
-                let (square, one) = (self.binary(BinaryOp::Mul, x, x)?, self.constant(1, dtype));
-                let difference = self.binary(BinaryOp::Sub, square, one)?;
+                let (square, one) = (self.binary(Mul, x, x)?, one(self));
+                let difference = self.binary(Sub, square, one)?;
                 Slope::OneOver(self.unary(U::Sqrt, difference)?)
             }
             U::Atanh => Slope::OneOver(self.one_minus_square(x)?),
-            _ => Slope::Zero,
+            U::Sign | U::Floor | U::Ceil | U::Round | U::Trunc | U::IsNan | U::IsInf | U::Not => {
+                Slope::Zero
+            }
         })
     }
 

@@ -168,6 +168,33 @@ impl SymTable {
         out
     }
 
+    /// Whether a symbol of an expression is one of these.
+    pub(super) fn mentions(&self, e: Expr, these: &dyn Fn(SymbolId) -> bool) -> bool {
+        let Expr::Id(id) = e else { return false };
+        match self.node(id) {
+            Node::Symbol(s) => these(*s),
+            Node::FloorDiv(a, b) | Node::Mod(a, b) => {
+                self.mentions(*a, these) || self.mentions(*b, these)
+            }
+            Node::Min(args) | Node::Max(args) => args.iter().any(|&e| self.mentions(e, these)),
+            Node::Poly(p) => {
+                let mut atoms = p.terms.iter().flat_map(|t| &t.mono);
+                atoms.any(|&atom| self.mentions(Expr::Id(atom), these))
+            }
+        }
+    }
+
+    /// Whether a symbol of a condition is one of these.
+    pub(super) fn mentions_bool(&self, b: BoolExpr, these: &dyn Fn(SymbolId) -> bool) -> bool {
+        let BoolExpr::Id(id) = b else { return false };
+        match self.bool_node(id) {
+            BoolNode::Rel(_, x, y) => self.mentions(*x, these) || self.mentions(*y, these),
+            BoolNode::And(parts) | BoolNode::Or(parts) => {
+                parts.iter().any(|&part| self.mentions_bool(BoolExpr::Id(part), these))
+            }
+        }
+    }
+
     /// Appends the symbols of a condition to `out`, each once.
     fn visit_bool(&self, id: BoolId, out: &mut Symbols) {
         match self.bool_node(id) {

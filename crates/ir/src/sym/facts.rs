@@ -158,8 +158,7 @@ impl SymTable {
         {
             return s;
         }
-        let is_substituted = |s: &SymbolId| self.facts.subst.contains_key(s);
-        let s = match self.free_symbols(e).iter().any(is_substituted) {
+        let s = match self.mentions(e, &|s| self.facts.subst.contains_key(&s)) {
             // On overflow the expression stays unsubstituted, which is still correct.
             true => self.rebuild(None, e, &|t: &mut SymTable, s| Ok(t.substituted(s))).unwrap_or(e),
             false => e,
@@ -173,8 +172,7 @@ impl SymTable {
         if self.facts.subst.is_empty() {
             return b;
         }
-        let is_substituted = |s: &SymbolId| self.facts.subst.contains_key(s);
-        if !self.free_symbols_bool(b).iter().any(is_substituted) {
+        if !self.mentions_bool(b, &|s| self.facts.subst.contains_key(&s)) {
             return b;
         }
         self.rebuild_bool(None, b, &|t: &mut SymTable, s| Ok(t.substituted(s))).unwrap_or(b)

@@ -8,7 +8,7 @@ use super::poly::{MAX_TERMS, Mono, Poly, Term};
 use super::table::Node;
 use super::{BoolExpr, Expr, Rel, SymError, SymTable, SymbolId};
 
-/// Of more terms, those with equal monomials are added before further ones come.
+/// Beyond this many collected terms, like terms are combined before more are collected.
 const LONG: usize = 4 * MAX_TERMS;
 
 /// What takes the place of the parts of an expression.
@@ -141,7 +141,8 @@ impl SymTable {
         p: Poly,
         replace: &dyn Replace,
     ) -> Result<Expr, SymError> {
-        let mut terms = vec![Term { coeff: p.constant, mono: Mono::new() }];
+        let number = |coeff: i64| Term { coeff, mono: Mono::new() };
+        let mut terms = Vec::new();
         for t in p.terms {
             let mut product = Some(Poly::constant(t.coeff));
             for f in t.mono {
@@ -151,27 +152,26 @@ impl SymTable {
                     None => None,
                 };
             }
-            let overflows = || SymError::Overflow(self.text_of(source, e));
-            let product = product.ok_or_else(overflows)?;
+            let product = product.ok_or_else(|| self.overflow_of(source, e))?;
             terms.extend(product.terms);
-            terms.push(Term { coeff: product.constant, mono: Mono::new() });
+            terms.push(number(product.constant));
             if terms.len() > LONG {
-                let sum = self.collect(terms).ok_or_else(overflows)?;
+                let sum = self.collect(terms).ok_or_else(|| self.overflow_of(source, e))?;
                 if sum.terms.len() > MAX_TERMS {
                     return Err(SymError::TooLarge { what: "terms", limit: MAX_TERMS });
                 }
                 terms = sum.terms.into_iter().collect();
-                terms.push(Term { coeff: sum.constant, mono: Mono::new() });
+                terms.push(number(sum.constant));
             }
         }
+        terms.push(number(p.constant));
         let sum = self.collect(terms);
-        let sum = sum.ok_or_else(|| SymError::Overflow(self.text_of(source, e)))?;
-        self.intern_poly(sum)
+        self.intern_poly(sum.ok_or_else(|| self.overflow_of(source, e))?)
     }
 
-    /// The text of an expression of `source`, or of this table.
-    fn text_of(&self, source: Option<&SymTable>, e: Expr) -> Box<str> {
-        source.unwrap_or(self).display(e).to_string().into()
+    /// The error of an expression of `source`, or of this table, that overflows.
+    fn overflow_of(&self, source: Option<&SymTable>, e: Expr) -> SymError {
+        SymError::Overflow(source.unwrap_or(self).display(e).to_string().into())
     }
 
     fn rebuild_binary(

@@ -1,8 +1,8 @@
 //! The floats of kernels, with the elementary functions of [`maquette_math`]. The same source
 //! vectorises for every instruction set and yields the same bits on each.
 //!
-//! The `f64` exponential, logarithm and tanh vectorise; the other `f64` functions are called for one
-//! lane at a time.
+//! The `f64` exponential, logarithm, tanh and sigmoid vectorise. The other `f64` functions are
+//! called for one lane at a time.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;

@@ -12,7 +12,7 @@
 //! use maquette_math::{record, single};
 //!
 //! let program = record::function(|x: record::Value<f32>| single::tanh(x));
-//! assert!(program.to_c("tanh_f32").starts_with("static inline float tanh_f32(float x0) {"));
+//! assert!(program.to_c("static", "tanh_f32").starts_with("static float tanh_f32(float x0) {"));
 //! ```
 
 mod print;
@@ -98,7 +98,6 @@ pub enum Op {
     Or,
     Not,
     Shl,
-    Shr,
     Sar,
     IsZero,
     Widen,
@@ -131,7 +130,7 @@ pub struct Program {
 
 /// The steps that were recorded so far.
 #[derive(Debug, Default)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     recorded: RefCell<Recorded>,
 }
 

@@ -1,7 +1,7 @@
 //! Programs as C.
 //!
 //! The text names operations that C and its relatives spell differently, and a prelude defines
-//! them: `fma_f32`, `trunc_f32`, `copysign_f32`, `abs_f32`, `bits_f32`, `float_f32`, `signed_f32`,
+//! them, beside the types `bool`, `uint32_t` and `uint64_t`: `fma_f32`, `trunc_f32`, `copysign_f32`, `abs_f32`, `bits_f32`, `float_f32`, `signed_f32`,
 //! `sar_f32`, and the same of `f64`. The compiler must not contract products and sums into fused
 //! operations.
 //!
@@ -34,23 +34,19 @@ impl Type {
 
 impl Constant {
     fn in_c(self) -> String {
-        let float = |x: f64, end: &str| {
-            if x.is_nan() {
-                format!("({})NAN", self.ty.in_c())
-            } else if x.is_infinite() {
-                format!("({}){}INFINITY", self.ty.in_c(), if x < 0.0 { "-" } else { "" })
-            } else if end.is_empty() {
-                format!("{x:e}")
-            } else {
-                format!("{:e}{end}", x as f32)
-            }
-        };
-        match self.ty {
-            Type::Flag => (self.bits != 0).to_string(),
-            Type::U32 => format!("{}u", self.bits),
-            Type::U64 => format!("{}ull", self.bits),
-            Type::F32 => float(f64::from(f32::from_bits(self.bits as u32)), "f"),
-            Type::F64 => float(f64::from_bits(self.bits), ""),
+        let Constant { ty, bits } = self;
+        match ty {
+            Type::Flag => (bits != 0).to_string(),
+            Type::U32 => format!("{bits}u"),
+            Type::U64 => format!("{bits}ull"),
+            Type::F32 => match f32::from_bits(bits as u32) {
+                x if x.is_finite() => format!("{x:e}f"),
+                _ => format!("float_f32({bits:#x}u)"),
+            },
+            Type::F64 => match f64::from_bits(bits) {
+                x if x.is_finite() => format!("{x:e}"),
+                _ => format!("float_f64({bits:#x}ull)"),
+            },
         }
     }
 }
@@ -66,13 +62,14 @@ impl Operand {
 }
 
 impl Program {
-    /// This program as a C function of a name.
-    pub fn to_c(&self, name: &str) -> String {
+    /// This program as a C function of a name. `kind` is what stands before the type of the result,
+    /// such as `static inline`.
+    pub fn to_c(&self, kind: &str, name: &str) -> String {
         let arguments = self.arguments.iter().enumerate();
         let arguments: Vec<String> =
             arguments.map(|(i, ty)| format!("{} x{i}", ty.in_c())).collect();
         let (result, ty) = self.result;
-        let mut text = format!("static inline {} {name}({}) {{\n", ty.in_c(), arguments.join(", "));
+        let mut text = format!("{kind} {} {name}({}) {{\n", ty.in_c(), arguments.join(", "));
         for (i, step) in self.steps.iter().enumerate() {
             let _ = writeln!(text, "    const {} v{i} = {};", step.ty.in_c(), self.step_in_c(step));
         }
@@ -97,7 +94,6 @@ impl Program {
             Op::And => infix("&"),
             Op::Or => infix("|"),
             Op::Shl => infix("<<"),
-            Op::Shr => infix(">>"),
             Op::Neg => prefix("-"),
             Op::Not => prefix("!"),
             Op::IsZero => format!("{} == 0", operands[0]),

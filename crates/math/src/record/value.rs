@@ -38,31 +38,37 @@ known! {
 /// A number, or the result of a recorded step.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'r, T> {
-    known: Result<T, (&'r Recorder, Operand)>,
+    is: Is<'r, T>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Is<'r, T> {
+    Number(T),
+    Recorded(&'r Recorder, Operand),
 }
 
 impl<'r, T: Known> Value<'r, T> {
     fn number(x: T) -> Self {
-        Self { known: Ok(x) }
+        Self { is: Is::Number(x) }
     }
 
     pub(super) fn recorded(recorder: &'r Recorder, operand: Operand) -> Self {
-        Self { known: Err((recorder, operand)) }
+        Self { is: Is::Recorded(recorder, operand) }
     }
 
     /// This value as an operand of a step.
     pub(super) fn operand(self) -> Operand {
-        match self.known {
-            Ok(x) => Operand::Constant(Constant { ty: T::TYPE, bits: x.bits() }),
-            Err((_, operand)) => operand,
+        match self.is {
+            Is::Number(x) => Operand::Constant(Constant { ty: T::TYPE, bits: x.bits() }),
+            Is::Recorded(_, operand) => operand,
         }
     }
 
     /// An operation of one value.
     fn map<U: Known>(self, op: Op, f: impl Fn(T) -> U) -> Value<'r, U> {
-        match self.known {
-            Ok(x) => Value::number(f(x)),
-            Err((recorder, x)) => record(recorder, op, vec![x]),
+        match self.is {
+            Is::Number(x) => Value::number(f(x)),
+            Is::Recorded(recorder, x) => record(recorder, op, vec![x]),
         }
     }
 
@@ -73,9 +79,9 @@ impl<'r, T: Known> Value<'r, T> {
         other: Value<'r, U>,
         f: impl Fn(T, U) -> V,
     ) -> Value<'r, V> {
-        match (self.known, other.known) {
-            (Ok(x), Ok(y)) => Value::number(f(x, y)),
-            (Err((recorder, _)), _) | (_, Err((recorder, _))) => {
+        match (self.is, other.is) {
+            (Is::Number(x), Is::Number(y)) => Value::number(f(x, y)),
+            (Is::Recorded(recorder, _), _) | (_, Is::Recorded(recorder, _)) => {
                 record(recorder, op, vec![self.operand(), other.operand()])
             }
         }
@@ -83,9 +89,9 @@ impl<'r, T: Known> Value<'r, T> {
 
     /// Shifted by a number of bits.
     fn shifted(self, op: Op, by: u32, f: impl Fn(T, u32) -> T) -> Self {
-        match self.known {
-            Ok(x) => Value::number(f(x, by)),
-            Err((recorder, x)) => {
+        match self.is {
+            Is::Number(x) => Value::number(f(x, by)),
+            Is::Recorded(recorder, x) => {
                 let by = Operand::Constant(Constant { ty: Type::U32, bits: u64::from(by) });
                 record(recorder, op, vec![x, by])
             }
@@ -94,10 +100,10 @@ impl<'r, T: Known> Value<'r, T> {
 
     /// One of two values.
     fn selected(flag: Value<'r, bool>, then: Self, otherwise: Self) -> Self {
-        match flag.known {
-            Ok(true) => then,
-            Ok(false) => otherwise,
-            Err((recorder, flag)) => {
+        match flag.is {
+            Is::Number(true) => then,
+            Is::Number(false) => otherwise,
+            Is::Recorded(recorder, flag) => {
                 record(recorder, Op::Select, vec![flag, then.operand(), otherwise.operand()])
             }
         }
@@ -153,9 +159,6 @@ macro_rules! floats {
             fn shl(self, by: u32) -> Self {
                 self.shifted(Op::Shl, by, Bits::shl)
             }
-            fn shr(self, by: u32) -> Self {
-                self.shifted(Op::Shr, by, Bits::shr)
-            }
             fn sar(self, by: u32) -> Self {
                 self.shifted(Op::Sar, by, Bits::sar)
             }
@@ -184,9 +187,13 @@ macro_rules! floats {
                 Value::number(x)
             }
             fn mul_add(self, factor: Self, term: Self) -> Self {
-                match (self.known, factor.known, term.known) {
-                    (Ok(x), Ok(y), Ok(z)) => Value::number(Real::mul_add(x, y, z)),
-                    (Err((r, _)), _, _) | (_, Err((r, _)), _) | (_, _, Err((r, _))) => {
+                match (self.is, factor.is, term.is) {
+                    (Is::Number(x), Is::Number(y), Is::Number(z)) => {
+                        Value::number(Real::mul_add(x, y, z))
+                    }
+                    (Is::Recorded(r, _), _, _)
+                    | (_, Is::Recorded(r, _), _)
+                    | (_, _, Is::Recorded(r, _)) => {
                         let operands = vec![self.operand(), factor.operand(), term.operand()];
                         record(r, Op::MulAdd, operands)
                     }

@@ -11,8 +11,8 @@ use maquette_ops::{Tensor, Value};
 
 /// A name that the caller of a program gives to the layouts and the numbers of a call's inputs.
 ///
-/// Calls of one program with one stamp have equal sizes, strides, dtypes, devices and numbers. So the
-/// instance of the last of them serves, and none of these is read again.
+/// Calls of one program with one stamp have inputs of equal sizes, strides, offsets, dtypes and
+/// devices, and equal numbers. So the instance of the last call serves, and nothing is read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayoutStamp(pub u64);
 
@@ -26,7 +26,7 @@ impl InstanceKey {
         self.0.first() == Some(&(generation() as i64))
     }
 
-    /// Whether two keys differ in the registered operators at most.
+    /// Whether two keys agree in everything but the generation of the registry.
     pub fn has_layouts_of(&self, other: &InstanceKey) -> bool {
         self.0.get(1..) == other.0.get(1..)
     }

@@ -24,38 +24,80 @@ fn each_layout_has_its_instance() {
     }
 }
 
-/// A caller that has compared the layouts names them, by a stamp.
+/// A caller that has compared the layouts names them, by a stamp. Calls follow one another without
+/// a stamp, with the stamp of the last call, and with an earlier one.
 #[test]
 fn runs_with_stamps_have_the_results_of_runs_without() {
-    let (executable, _) = compiled(
+    let texts = [
         "graph g(%x: f32[n]) -> (f32[n]) where n in [0, oo) {
             %y: f32[n] = aten::mul.Scalar(%x, 2.0)
             %z: f32[n] = aten::exp(%y)
             return %z
         }",
-    );
-    let stamped = |input: &Tensor, stamp: u64| {
-        let stamp = Some(LayoutStamp(stamp));
-        executable.run_stamped(&[input.into()], stamp, &SourceInfo::of_caller())
-    };
-    // Stamps come again, in any order, and beside runs without one.
-    for (n, stamp) in [(2i64, 1u64), (2, 1), (3, 2), (2, 1), (2, 3), (3, 2), (3, 2)] {
-        let x = Tensor::full([n], 0.5, maquette_ir::DType::F32);
-        let results = stamped(&x, stamp).unwrap();
-        let expected = run(&executable, &[Value::from(&x)]).unwrap();
+        "graph g(%x: f32[n]) -> (f32[n]) where n in [0, oo) {
+            %y: f32[n] = aten::softmax.int(%x, 0)
+            %z: f32[n] = aten::mul.Scalar(%y, 2.0)
+            return %z
+        }",
+    ];
+    for text in texts {
+        let [executable, other] = [compiled(text).0, compiled(text).0];
+        let stamps = [None, Some(1), Some(1), Some(2), Some(1), Some(3), None, Some(3), Some(3)];
+        for (n, stamp) in [2i64, 2, 2, 3, 2, 2, 2, 2, 2].into_iter().zip(stamps) {
+            let x = Tensor::full([n], 0.5, maquette_ir::DType::F32);
+            let stamp = stamp.map(LayoutStamp);
+            let results =
+                executable.run_stamped(&[Value::from(&x)], stamp, &SourceInfo::of_caller());
+            let results = results.unwrap();
+            let expected = run(&other, &[Value::from(&x)]).unwrap();
+            assert_eq!(
+                values(results[0].tensor().unwrap()),
+                values(expected[0].tensor().unwrap()),
+                "{n} elements, {stamp:?}"
+            );
+        }
+        let failed = Tensor::zeros([3], maquette_ir::DType::F32).reshape([2]);
+        let inputs = [Value::from(&failed)];
+        let told = |result: Result<Vec<Value>>| {
+            result.map(drop).unwrap_err().to_string().lines().next().map(str::to_owned)
+        };
+        let source_info = SourceInfo::of_caller();
         assert_eq!(
-            values(results[0].tensor().unwrap()),
-            values(expected[0].tensor().unwrap()),
-            "{n} elements, stamp {stamp}"
+            told(executable.run_stamped(&inputs, Some(LayoutStamp(3)), &source_info)),
+            told(run(&other, &inputs))
         );
     }
-    let failed = Tensor::zeros([3], maquette_ir::DType::F32).reshape([2]);
-    let told = |result: Result<Vec<Value>>| result.map(drop).unwrap_err().to_string();
-    let with_stamp = told(stamped(&failed, 2));
-    assert_eq!(
-        with_stamp.lines().next(),
-        told(run(&executable, &[Value::from(&failed)])).lines().next()
+}
+
+/// A registration ends what a stamp stands for: a kernel may be another one.
+#[test]
+fn a_registration_between_two_runs_of_one_stamp_counts() {
+    let op = maquette_ops::custom_op("runtime::stamped")
+        .arg_names(["x"])
+        .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x * 2.0) })
+        .register()
+        .unwrap();
+    let fake = |_: &maquette_ops::FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty(x.sizes(), x.dtype()))
+    };
+    op.register_fake(fake).unwrap();
+    let (executable, _) = compiled(
+        "graph g(%x: f32[n]) -> (f32[n]) where n in [0, oo) {
+            %y: f32[n] = runtime::stamped(%x)
+            return %y
+        }",
     );
+    let x = Tensor::from([1.0f32, 2.0]);
+    let stamped = || {
+        let stamp = Some(LayoutStamp(7));
+        let source_info = SourceInfo::of_caller();
+        let results = executable.run_stamped(&[Value::from(&x)], stamp, &source_info).unwrap();
+        values(results[0].tensor().unwrap())
+    };
+    assert_eq!([stamped(), stamped()], [[2.0, 4.0], [2.0, 4.0]]);
+    let kernel = |x: &Tensor| -> Result<Tensor> { Ok(x * 3.0) };
+    op.register_kernel("cpu", kernel).unwrap();
+    assert_eq!([stamped(), stamped()], [[3.0, 6.0], [3.0, 6.0]]);
 }
 
 /// A stamp for other layouts is a defect of the caller, of which debug builds tell.

@@ -6,7 +6,7 @@ use crate::loops::named::{self, Addend, ChannelGroups, Scale, WindowDim};
 use crate::loops::{LaunchScalar, LoopBuilder, LoopNest, StageKind};
 use smallvec::SmallVec;
 
-/// A product of matrices or vectors, or a batch of them. Operands are the factors and the addend.
+/// A product of matrices or vectors, or a batch of them, in one dtype. Operands are the factors and the addend.
 /// The numbers of a launch are the factor of the product, then that of the addend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
@@ -46,7 +46,7 @@ pub(super) fn product(nest: &LoopNest) -> Option<Product> {
     matches.then_some(Product { is_row, is_column, has_alpha, has_addend })
 }
 
-/// A convolution of images. Operands are the images, the weight and the bias.
+/// A convolution of images, in one dtype. Operands are the images, the weight and the bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Convolution {
     /// Whether the convolution is a transposed one.
@@ -95,7 +95,7 @@ pub(super) fn convolution(nest: &LoopNest) -> Option<Convolution> {
     matches.then_some(Convolution { transposed, has_window })
 }
 
-/// Scaled dot-product attention. Operands are queries, keys, values and the mask; results are the
+/// Scaled dot-product attention in one dtype, but for the mask. Operands are queries, keys, values and the mask; results are the
 /// output and the logarithms of the sums of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attention {

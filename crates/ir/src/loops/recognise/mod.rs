@@ -4,7 +4,8 @@
 //! So a nest that differs in any operation, cast or order is not taken for another. The cost is
 //! that of building and printing a few nests; most matchers look at the first stage and build none.
 //!
-//! A driver that has a kernel of its own for a computation asks once a nest, when it compiles it.
+//! A driver that has a kernel of its own for a computation asks once per nest, when it compiles the
+//! nest.
 
 mod contractions;
 mod moves;
@@ -17,7 +18,7 @@ mod tests;
 pub use contractions::{Attention, Convolution, Product};
 pub use moves::{Fill, Pad, Select, Triangle};
 pub use reductions::{Extremes, Norm, Reduce, Variance};
-pub use rows::{RowNorm, Scan, Softmax};
+pub use rows::{LayerNorm, Scan, Softmax};
 
 use super::LoopNest;
 
@@ -31,7 +32,7 @@ pub enum Recognised {
     /// Two extremes of one operand.
     Extremes(Extremes),
     /// Layer norm, with the statistics of its rows.
-    LayerNorm(RowNorm),
+    LayerNorm(LayerNorm),
     /// Variances or standard deviations, with or without means.
     Variance(Variance),
     /// Vector norms.

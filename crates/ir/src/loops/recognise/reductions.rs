@@ -19,13 +19,18 @@ pub struct Reduce {
 
 pub(super) fn reduce(nest: &LoopNest) -> Option<Reduce> {
     let (folded, fold) = Folded::of(nest)?;
-    Reduction::ALL.into_iter().filter(|op| op.fold() == *fold).find_map(|reduction| {
+    // A sum or a product of bools is `any` or `all`.
+    let is_other = |op: &Reduction| {
+        folded.out == DType::Bool && matches!(op, Reduction::Sum | Reduction::Prod)
+    };
+    let reductions = Reduction::ALL.into_iter().filter(|op| op.fold() == *fold && !is_other(op));
+    reductions.into_iter().find_map(|reduction| {
         let matches = folded.is_nest(nest, |nest, of| Ok([named::reduce(nest, reduction, of)?]));
         matches.then(|| Reduce { reduction, dims: folded.dims.clone() })
     })
 }
 
-/// Two extremes of one operand.
+/// Two extremes of one operand, in its dtype.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extremes {
     /// An extreme along a dimension, and its index.

@@ -36,7 +36,7 @@ pub(super) fn softmax(nest: &LoopNest) -> Option<Softmax> {
 /// they are there; results are the rows, their means, and the reciprocals of their deviations. The
 /// number of a launch is epsilon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowNorm {
+pub struct LayerNorm {
     /// How many dimensions are normalized.
     pub normalized: usize,
     /// Whether there is a weight.
@@ -45,7 +45,7 @@ pub struct RowNorm {
     pub has_bias: bool,
 }
 
-pub(super) fn layer_norm(nest: &LoopNest) -> Option<RowNorm> {
+pub(super) fn layer_norm(nest: &LoopNest) -> Option<LayerNorm> {
     let ([_, parameters @ ..], [_, mean, _], [first, ..]) =
         (nest.operands(), nest.results(), nest.stages())
     else {
@@ -66,7 +66,7 @@ pub(super) fn layer_norm(nest: &LoopNest) -> Option<RowNorm> {
             let eps = Some(nest.number(x.dtype.accumulator()));
             named::layer_norm(nest, named::RowNorm { x, normalized, weight, bias, eps, statistics })
         });
-        matches.then_some(RowNorm { normalized, has_weight, has_bias })
+        matches.then_some(LayerNorm { normalized, has_weight, has_bias })
     })
 }
 

@@ -72,6 +72,31 @@ fn named_nests_are_recognised_with_their_parameters() {
     assert_eq!(recognise(&triangle), Some(Recognised::Triangle(Triangle { lower: false })));
 }
 
+#[test]
+fn each_reduction_is_recognised_as_itself() {
+    use Reduction::{All, Any, ArgMax, ArgMin};
+    for reduction in Reduction::ALL {
+        for x in [DType::F32, DType::I64, DType::Bool, DType::BF16] {
+            let out = match reduction {
+                Any | All => DType::Bool,
+                ArgMin | ArgMax => DType::I64,
+                _ if x == DType::Bool => continue,
+                Reduction::Mean if !x.is_float() => continue,
+                _ => x,
+            };
+            let reduced = nest(|b| {
+                let x = b.input(x, 2);
+                let along: Axes = [x.axes[1]].into_iter().collect();
+                let of = Reduced { x: &x, along: &along, keep: false, out };
+                [named::reduce(b, reduction, of).unwrap()]
+            });
+            let dims = [1].into_iter().collect();
+            let expected = Recognised::Reduce(Reduce { reduction, dims });
+            assert_eq!(recognise(&reduced), Some(expected), "{reduction:?} of {x}");
+        }
+    }
+}
+
 /// A computation beside another one is not the computation of its first stages.
 #[test]
 fn nests_that_differ_are_not_recognised() {

@@ -11,7 +11,7 @@ use crate::{LayerNorm, layer_norm};
 use maquette_ir::loops::recognise;
 use maquette_ir::{DType, Scalar};
 
-impl Special for recognise::RowNorm {
+impl Special for recognise::LayerNorm {
     fn run(
         &self,
         _: Isa,

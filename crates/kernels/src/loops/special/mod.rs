@@ -29,11 +29,6 @@ use std::sync::Arc;
 
 /// An executor of one nest.
 pub(super) trait Special: Debug + Send + Sync {
-    /// Whether the executor has the bits of a nest with these parameters. It is asked once.
-    fn computes(&self, _: &LoopNest) -> bool {
-        true
-    }
-
     /// Computes the results, whose dtypes and sizes are those of the nest. Returns `false`, with
     /// nothing written, if it does not support the layout of the operands or results.
     fn run(
@@ -95,11 +90,13 @@ impl SpecialPlan {
     }
 }
 
-/// The specialisation of a nest, with its name.
+/// The specialisation of a nest, with its name. `None` if no kernel rounds as the nest does.
 pub(super) fn find(nest: &LoopNest) -> Option<(&'static str, Arc<dyn Special>)> {
     let recognised = recognise::recognise(nest)?;
     let name = recognised.name();
     let special: Arc<dyn Special> = match recognised {
+        Recognised::Softmax(_) if !softmax::computes(nest) => return None,
+        Recognised::Norm(_) if !statistics::computes_norm(nest) => return None,
         Recognised::Softmax(of) => Arc::new(of),
         Recognised::Reduce(of) => Arc::new(reduce::Reduce::of(nest, &of)?),
         Recognised::Extremes(of) => Arc::new(of),
@@ -116,7 +113,7 @@ pub(super) fn find(nest: &LoopNest) -> Option<(&'static str, Arc<dyn Special>)> 
         Recognised::Pad(of) => Arc::new(of),
         Recognised::Triangle(of) => Arc::new(of),
     };
-    special.computes(nest).then_some((name, special))
+    Some((name, special))
 }
 
 /// Whether the result of a nest of one operand has its dtype.

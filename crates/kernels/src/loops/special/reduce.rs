@@ -28,8 +28,7 @@ impl Reduce {
 /// The kernel's operation; `None` if the kernel rounds otherwise.
 fn kernel_of(op: Reduction, x: DType, out: DType) -> Option<ReduceOp> {
     Some(match op {
-        // A sum or product of bools is `any` or `all`.
-        Reduction::Sum | Reduction::Prod | Reduction::Mean if out == DType::Bool => return None,
+        Reduction::Mean if out == DType::Bool => return None,
         // The kernel does not round the elements to a narrow output's dtype.
         Reduction::Sum | Reduction::Prod
             if x != out && out.accumulator() != out && out.is_float() =>

@@ -14,12 +14,12 @@ use maquette_ir::loops::recognise::Softmax;
 use maquette_ir::{DType, Scalar};
 use std::marker::PhantomData;
 
-impl Special for Softmax {
-    /// The kernel reads and writes one dtype.
-    fn computes(&self, nest: &LoopNest) -> bool {
-        is_of_one_dtype(nest)
-    }
+/// Whether the kernel has the bits of a softmax: it reads and writes one dtype.
+pub(super) fn computes(nest: &LoopNest) -> bool {
+    is_of_one_dtype(nest)
+}
 
+impl Special for Softmax {
     fn run(
         &self,
         _: Isa,

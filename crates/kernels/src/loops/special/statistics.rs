@@ -30,13 +30,14 @@ impl Special for Variance {
     }
 }
 
-impl Special for Norm {
-    /// The kernel does not round the elements to a narrow output's dtype.
-    fn computes(&self, nest: &LoopNest) -> bool {
-        let out = nest.results().first().and_then(|result| nest.dtype(*result));
-        is_of_one_dtype(nest) || out.is_some_and(|out| out.accumulator() == out)
-    }
+/// Whether the kernel has the bits of a norm: it does not round the elements to a narrow output's
+/// dtype.
+pub(super) fn computes_norm(nest: &LoopNest) -> bool {
+    let out = nest.results().first().and_then(|result| nest.dtype(*result));
+    is_of_one_dtype(nest) || out.is_some_and(|out| out.accumulator() == out)
+}
 
+impl Special for Norm {
     fn run(
         &self,
         isa: Isa,
