@@ -53,8 +53,8 @@ by_libm! {
     erfc => Erfc;
 }
 
-/// The inverse hyperbolic cosine: that of `libm`, and NaN for arguments below 1, for which `libm` may
-/// return a number.
+/// The inverse hyperbolic cosine: that of `libm`, and NaN for arguments below 1, for which `libm`
+/// may return a number.
 #[inline(always)]
 pub fn acosh<D: Double>(x: D) -> D {
     let x = D::select(x.lt(D::constant(1.0)), D::constant(f64::NAN), x);

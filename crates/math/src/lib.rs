@@ -9,9 +9,9 @@
 //! | `f32`, `f64` | computes. The code vectorises for every instruction set, with the same bits |
 //! | [`record::Value`] | records its operations as a [`record::Program`], which prints as C |
 //!
-//! So a device that compiles text at run time can compute the bits of the CPU: no second text exists
-//! that could differ. Where a result is NaN, it is NaN on every device; the bits of a NaN are no part
-//! of this promise.
+//! So a device that compiles text at run time can compute the bits of the CPU: no second text
+//! exists that could differ. Where a result is NaN, it is NaN on every device; the bits of a NaN
+//! are no part of this promise.
 //!
 //! Functions that are not in this form come from the `libm` crate, and a recorded program calls
 //! them by name ([`algebra::Libm`]). [`record::LIBM_C`] has them as C, with the same bits.

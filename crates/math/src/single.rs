@@ -122,7 +122,8 @@ pub fn log1p<S: Single>(x: S) -> S {
 }
 
 /// The sine. As a program, the function computes [`sin_slow`] for every argument, which takes many
-/// times as long as [`sin_fast`]: where a branch is possible, [`trig_is_slow`] tells which is needed.
+/// times as long as [`sin_fast`]: where a branch is possible, [`trig_is_slow`] tells which is
+/// needed.
 #[inline(always)]
 pub fn sin<S: Single>(x: S) -> S {
     S::select(trig_is_slow(x), sin_slow(x), sin_fast(x))

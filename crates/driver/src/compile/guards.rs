@@ -315,7 +315,8 @@ impl Guards {
         if self.sharing.holds(call) { Ok(stamp) } else { Err(Broken::Sharing) }
     }
 
-    /// The guard that [`Guards::check`] finds; `symbols` gets the values that were bound until then.
+    /// The guard that [`Guards::check`] finds; `symbols` gets the values that were bound until
+    /// then.
     pub(super) fn broken_with(&self, call: &CallInputs, symbols: &mut Symbols) -> Option<Broken> {
         let sharing = || (!self.sharing.holds(call)).then_some(Broken::Sharing);
         self.broken_structure(call).or_else(|| self.broken_numbers(call, symbols)).or_else(sharing)

@@ -23,10 +23,10 @@
 //! # Orders
 //!
 //! Floating-point sums depend on the order of addition, so the order is part of the description.
-//! [`fold`] defines the orders of [`Order`], [`scan`] those of [`ScanOrder`], and `contract` that of
-//! [`StageKind::Contract`]. They are the same on every device. An accumulator has the dtype of the
-//! folded register: a sum of `bf16` in `f32` is a cast, a fold and a cast. A NaN that a fold, scan or
-//! contraction gives is the one NaN of its dtype.
+//! [`fold`] defines the orders of [`Order`], [`scan`] those of [`ScanOrder`], and `contract` that
+//! of [`StageKind::Contract`]. They are the same on every device. An accumulator has the dtype of
+//! the folded register: a sum of `bf16` in `f32` is a cast, a fold and a cast. A NaN that a fold,
+//! scan or contraction gives is the one NaN of its dtype.
 
 mod array;
 mod build;

@@ -117,8 +117,8 @@ impl SymTable {
                 Some(false) => Err(Conflict),
                 None => self.record(next, &mut queue),
             };
-            // Invalidates cached answers without a proof, also after a conflict, which may have left
-            // consequences.
+            // Invalidates cached answers without a proof, also after a conflict, which may have
+            // left consequences.
             self.facts.count += 1;
             if result.is_err() {
                 return Err(self.contradiction(b));

@@ -30,7 +30,8 @@ fn a_sum_does_not_depend_on_how_it_is_made() {
     assert_eq!(rest, Expr::Int(0));
 }
 
-/// The table keeps every partial sum of repeated additions, so the limit bounds memory and time quadratically.
+/// The table keeps every partial sum of repeated additions, so the limit bounds memory and time
+/// quadratically.
 #[test]
 fn a_long_sum_is_refused_at_the_limit() {
     let mut t = SymTable::new();

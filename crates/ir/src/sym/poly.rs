@@ -8,8 +8,8 @@
 //! Addition merges two sorted term lists in linear time. A short list is instead inserted into a
 //! long one by binary search, because atoms such as minima are slow to compare. Multiplication
 //! forms all pairs of terms and sorts them. [`MAX_TERMS`] and [`MAX_DEGREE`] bound both. A sum that
-//! a caller makes by one addition after another is in the table with its partial sums. So the memory
-//! is quadratic in [`MAX_TERMS`].
+//! a caller makes by one addition after another is in the table with its partial sums. So the
+//! memory is quadratic in [`MAX_TERMS`].
 
 use super::{Expr, ExprId, SymError, SymTable, table::Node};
 use smallvec::SmallVec;

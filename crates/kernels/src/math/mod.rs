@@ -56,8 +56,8 @@ pub(crate) trait Float:
     fn atan2(self, x: Self) -> Self;
     fn hypot(self, y: Self) -> Self;
     fn sigmoid(self) -> Self;
-    /// Whether `sin_fast` and `cos_fast` are inaccurate for this argument; `sin_slow` and `cos_slow`
-    /// are accurate for every argument.
+    /// Whether `sin_fast` and `cos_fast` are inaccurate for this argument; `sin_slow` and
+    /// `cos_slow` are accurate for every argument.
     fn trig_is_slow(self) -> bool;
     fn sin_fast(self) -> Self;
     fn cos_fast(self) -> Self;

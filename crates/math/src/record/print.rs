@@ -1,9 +1,9 @@
 //! Programs as C.
 //!
 //! The text names operations that C and its relatives spell differently, and a prelude defines
-//! them, beside the types `bool`, `uint32_t` and `uint64_t`: `fma_f32`, `trunc_f32`, `copysign_f32`, `abs_f32`, `bits_f32`, `float_f32`, `signed_f32`,
-//! `sar_f32`, and the same of `f64`. The compiler must not contract products and sums into fused
-//! operations.
+//! them, beside the types `bool`, `uint32_t` and `uint64_t`: `fma_f32`, `trunc_f32`,
+//! `copysign_f32`, `abs_f32`, `bits_f32`, `float_f32`, `signed_f32`, `sar_f32`, and the same of
+//! `f64`. The compiler must not contract products and sums into fused operations.
 //!
 //! A function of `libm` is a call of `libm_` with its name. [`LIBM_C`](super::LIBM_C) defines them
 //! all. A prelude for it also has `sqrt_f64`, `LIBM_FUNCTION` and `LIBM_TABLE`.

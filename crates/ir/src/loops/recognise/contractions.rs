@@ -6,8 +6,8 @@ use crate::loops::named::{self, Addend, ChannelGroups, Scale, WindowDim};
 use crate::loops::{LaunchScalar, LoopBuilder, LoopNest, StageKind};
 use smallvec::SmallVec;
 
-/// A product of matrices or vectors, or a batch of them, in one dtype. Operands are the factors and the addend.
-/// The numbers of a launch are the factor of the product, then that of the addend.
+/// A product of matrices or vectors, or a batch of them, in one dtype. Operands are the factors and
+/// the addend. The numbers of a launch are the factor of the product, then that of the addend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
     /// Whether the left factor is a vector.
@@ -95,8 +95,8 @@ pub(super) fn convolution(nest: &LoopNest) -> Option<Convolution> {
     matches.then_some(Convolution { transposed, has_window })
 }
 
-/// Scaled dot-product attention in one dtype, but for the mask. Operands are queries, keys, values and the mask; results are the
-/// output and the logarithms of the sums of the rows.
+/// Scaled dot-product attention in one dtype, but for the mask. Operands are queries, keys, values
+/// and the mask; results are the output and the logarithms of the sums of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attention {
     /// Whether a query sees the keys up to its own position alone.
