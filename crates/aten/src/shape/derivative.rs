@@ -7,7 +7,7 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymInt;
 use maquette_ops::internals::MetaInternals;
 use maquette_ops::operator::Saved::InputFor;
-use maquette_ops::operator::may_repeat;
+use maquette_ops::operator::repeats;
 use maquette_ops::operator::{Backward, Derivative, aten};
 use maquette_ops::operator::{Placed, positions, span};
 use maquette_ops::{Args, Result, Tensor, Value};
@@ -39,7 +39,7 @@ fn of_apart(b: &Backward<'_>) -> Result<Tensor> {
 /// Views of distinct elements at any places of the operand.
 pub(crate) const PLACED: Derivative = rule!([], |b| {
     let x = b.meta(0)?;
-    if may_repeat(&x.sizes, &x.strides) {
+    if repeats(&x.sizes, &x.strides) {
         return give(b, 0, of_apart(b));
     }
     for i in (0..b.results()).filter(|i| b.has_grad(*i)) {

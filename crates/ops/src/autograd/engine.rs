@@ -8,7 +8,7 @@
 use super::collected::Collected;
 use super::grad_mode::with_grad;
 use super::history;
-use super::layout::may_repeat;
+use super::layout::surely_repeats;
 use super::node::{Edge, Function, GradNode, Grads, LeafGradient, lock};
 use super::rule::Backward;
 use crate::dispatch::autocast::without_autocast;
@@ -220,7 +220,7 @@ impl Tensor {
     /// they are known to, as copies of all others would be kernels of a compiled step.
     fn is_repeated(&self) -> bool {
         let meta = self.meta();
-        meta.dense_numel().is_none() && may_repeat(&meta.sizes, &meta.strides)
+        meta.dense_numel().is_none() && surely_repeats(&meta.sizes, &meta.strides)
     }
 }
 

@@ -9,6 +9,11 @@
 //! symbols, and then of the sizes of the trace, with a guard for each answer. The guards of a
 //! nested layout hold for most sizes; the others tell windows from distant elements, or fix the
 //! layout. A layout of `n` dimensions takes up to `n²` comparisons.
+//!
+//! A dimension of one element repeats nothing, whatever its stride. So a size that is not known
+//! decides nothing, where guards can. Where they cannot, since the size is from data, the size
+//! counts as greater than 1: elements are then added up by their positions, which is right for
+//! every size.
 
 use crate::tensor::meta::{Concrete, Dims};
 use crate::tensor::overlap;
@@ -20,22 +25,33 @@ use smallvec::SmallVec;
 type Dimension = (SymInt, SymInt);
 
 /// Whether two elements of a layout may share a place. With symbolic sizes: whether they are known
-/// to.
-pub fn may_repeat(sizes: &[SymInt], strides: &[SymInt]) -> bool {
-    answer(sizes, strides, is_known) == Some(true)
+/// to, if no size is 1 that is not known to be 1.
+pub(super) fn may_repeat(sizes: &[SymInt], strides: &[SymInt]) -> bool {
+    answer(sizes, strides, is_known, |_| true) == Some(true)
 }
 
-/// As [`may_repeat`], and decided by guards where the symbols leave it open. Sizes from data have
-/// no guards: as [`may_repeat`].
-pub(crate) fn repeats(sizes: &[SymInt], strides: &[SymInt]) -> bool {
-    if let Some(repeats) = answer(sizes, strides, is_known) {
+/// Whether two elements of a layout share a place, as far as this is known.
+fn known_to_repeat(sizes: &[SymInt], strides: &[SymInt]) -> Option<bool> {
+    answer(sizes, strides, is_known, |n| is_known(n.gt(1)))
+}
+
+/// Whether two elements of a layout are known to share a place.
+pub(super) fn surely_repeats(sizes: &[SymInt], strides: &[SymInt]) -> bool {
+    known_to_repeat(sizes, strides) == Some(true)
+}
+
+/// Whether two elements of a layout share a place, decided by guards where the symbols leave it
+/// open. Sizes from data have no guards, and count as greater than 1.
+pub fn repeats(sizes: &[SymInt], strides: &[SymInt]) -> bool {
+    if let Some(repeats) = known_to_repeat(sizes, strides) {
         return repeats;
     }
-    let hints = |all: &[SymInt]| all.iter().map(|n| n.hint()).collect::<Option<_>>();
-    let (false, Some(own_sizes), Some(own_strides)) =
-        (is_in_rows(sizes, strides), hints(sizes), hints(strides))
-    else {
+    if is_in_rows(sizes, strides) {
         return false;
+    }
+    let hints = |all: &[SymInt]| all.iter().map(|n| n.hint()).collect::<Option<_>>();
+    let (Some(own_sizes), Some(own_strides)) = (hints(sizes), hints(strides)) else {
+        return may_repeat(sizes, strides);
     };
     let own = Concrete { sizes: own_sizes, strides: own_strides, offset: 0, width: 1 };
     let guarded = |condition: SymBool| condition.guard().unwrap_or(false);
@@ -45,9 +61,12 @@ pub(crate) fn repeats(sizes: &[SymInt], strides: &[SymInt]) -> bool {
     let fixed = |all: &[SymInt]| -> Option<Dims> {
         all.iter().map(|n| n.guard_int().ok().map(SymInt::from)).collect()
     };
-    answer(sizes, strides, guarded).unwrap_or_else(|| match (fixed(sizes), fixed(strides)) {
-        (Some(sizes), Some(strides)) => may_repeat(&sizes, &strides),
-        _ => false,
+    let is_several = |n: SymInt| guarded(n.gt(1));
+    answer(sizes, strides, guarded, is_several).unwrap_or_else(|| {
+        match (fixed(sizes), fixed(strides)) {
+            (Some(sizes), Some(strides)) => may_repeat(&sizes, &strides),
+            _ => false,
+        }
     })
 }
 
@@ -71,8 +90,14 @@ pub(super) fn is_in_rows(sizes: &[SymInt], strides: &[SymInt]) -> bool {
     })
 }
 
-/// Whether elements share a place, if this can be told by conditions that hold.
-fn answer(sizes: &[SymInt], strides: &[SymInt], holds: impl Fn(SymBool) -> bool) -> Option<bool> {
+/// Whether elements share a place, if this can be told by conditions that hold. `is_several` tells
+/// whether a size, which does not hold to be 1, is greater than 1.
+fn answer(
+    sizes: &[SymInt],
+    strides: &[SymInt],
+    holds: impl Fn(SymBool) -> bool,
+    is_several: impl Fn(SymInt) -> bool,
+) -> Option<bool> {
     let concrete = |all: &[SymInt]| all.iter().map(|n| n.as_i64()).collect::<Option<_>>();
     if let (Some(sizes), Some(strides)) = (concrete(sizes), concrete(strides)) {
         return Some(overlap::may_self_overlap(&Concrete { sizes, strides, offset: 0, width: 1 }));
@@ -85,9 +110,9 @@ fn answer(sizes: &[SymInt], strides: &[SymInt], holds: impl Fn(SymBool) -> bool)
         dimensions(sizes, strides).filter(|(n, _)| !holds(n.eq(1))).collect();
     let reaches_next = |(i, (n, inner)): (usize, &Dimension)| {
         let mut others = dims.iter().enumerate().filter(|(j, _)| *j != i);
-        inner.as_i64() == Some(0)
-            || others.any(|(_, (_, outer))| {
-                holds(inner.le(*outer)) && holds(outer.le(*inner * (*n - 1)))
+        inner.as_i64() == Some(0) && is_several(*n)
+            || others.any(|(_, (other, outer))| {
+                holds(inner.le(*outer)) && holds(outer.le(*inner * (*n - 1))) && is_several(*other)
             })
     };
     if dims.iter().enumerate().any(reaches_next) {

@@ -24,7 +24,7 @@ mod role;
 
 pub use crate::autograd::grad_mode::{is_grad_enabled, with_grad};
 pub use crate::autograd::history::requires_grad;
-pub use crate::autograd::layout::may_repeat;
+pub use crate::autograd::layout::repeats;
 pub use crate::autograd::rule::{Backward, Derivative, RuleDef, Saved, ZEROS};
 pub use crate::autograd::strided::{Placed, positions, span};
 pub use crate::dispatch::cpu_exec;
