@@ -1,6 +1,6 @@
 //! Functions as programs: an algebra whose operations are recorded.
 //!
-//! A [`Recorder`] collects the operations of a function as steps without branches. A [`Value`] is a
+//! A recorder collects the operations of a function as steps without branches. A [`Value`] is a
 //! number that is known while the function is recorded, or the result of a step.
 //!
 //! - An operation of known numbers is computed at once.
