@@ -16,6 +16,15 @@ fn sum<'a>(t: &mut SymTable, mut terms: impl Iterator<Item = &'a Expr>) -> Expr 
     terms.try_fold(Expr::Int(0), |sum, &e| t.add(sum, e)).unwrap()
 }
 
+/// A sum of new minima, multiplied by one factor and the other in turn.
+fn sum_of_multiples(t: &mut SymTable, count: usize, factors: [Expr; 2]) -> Expr {
+    (0..count).fold(Expr::Int(3), |sum, i| {
+        let term = minimum(t);
+        let term = t.mul(term, factors[i % 2]).unwrap();
+        t.add(sum, term).unwrap()
+    })
+}
+
 /// Addition merges terms or inserts them one by one. Both must give the canonical form.
 #[test]
 fn a_sum_does_not_depend_on_how_it_is_made() {
@@ -52,12 +61,7 @@ fn a_substitution_in_a_long_sum_adds_few_expressions() {
     let mut t = SymTable::new();
     let [x, y] = [0; 2].map(|_| t.fresh(SymbolKind::Backed, Range::SIZE));
     let [x, y] = [x, y].map(|s| t.expr(s));
-    let mut long = Expr::Int(3);
-    for i in 0..MAX_TERMS / 2 {
-        let term = minimum(&mut t);
-        let term = t.mul(term, if i % 2 == 0 { x } else { y }).unwrap();
-        long = t.add(long, term).unwrap();
-    }
+    let long = sum_of_multiples(&mut t, MAX_TERMS / 2, [x, y]);
     let equal = t.rel(Rel::Eq, x, y);
     t.assume(equal).unwrap();
     let before = t.expression_count();
@@ -93,18 +97,14 @@ fn a_substitution_in_a_long_sum_ends_at_the_limit() {
     let mut t = SymTable::new();
     let [x, s] = [0; 2].map(|_| t.fresh(SymbolKind::Backed, Range::SIZE));
     let [x, s] = [x, s].map(|symbol| t.expr(symbol));
-    let mut long = Expr::Int(0);
-    for _ in 0..MAX_TERMS - 1 {
-        let term = minimum(&mut t);
-        let term = t.mul(term, x).unwrap();
-        long = t.add(long, term).unwrap();
-    }
-    // x is a sum of eight terms, so that the sum would have eight times as many.
+    let long = sum_of_multiples(&mut t, MAX_TERMS - 1, [s, s]);
+    // s becomes a sum of eight terms, so that the long sum would have eight times as many.
     let sum_of = (0..7).fold(s, |sum, _| {
         let term = minimum(&mut t);
         t.add(sum, term).unwrap()
     });
     let equal = t.rel(Rel::Eq, x, sum_of);
     t.assume(equal).unwrap();
+    assert_ne!(t.simplify(s), s);
     assert_eq!(t.simplify(long), long);
 }
