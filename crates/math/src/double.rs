@@ -6,17 +6,7 @@ pub use crate::exp::{exp, sigmoid, tanh_double as tanh};
 pub use crate::log::log;
 use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
 
-macro_rules! by_libm {
-    ($($(#[$doc:meta])* $name:ident => $function:ident;)*) => {
-        $($(#[$doc])*
-        #[inline(always)]
-        pub fn $name<D: Double>(x: D) -> D {
-            D::libm(Libm::$function, x)
-        })*
-    };
-}
-
-by_libm! {
+by_libm! { Double, Double::libm;
     /// `2^x`.
     exp2 => Exp2;
     /// `e^x - 1`, without cancellation.
@@ -83,7 +73,7 @@ pub fn hypot<D: Double>(x: D, y: D) -> D {
 /// which are single operations.
 #[inline(always)]
 pub fn unary<D: Double>(op: UnaryOp, x: D) -> Option<D> {
-    crate::functions!(double, op, x)
+    Some(crate::functions!(double, op, x, return None))
 }
 
 /// The value of [`BinaryOp::Pow`], [`BinaryOp::Atan2`] or [`BinaryOp::Hypot`]. `None` for the

@@ -20,11 +20,23 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-/// The function of a class of floats that an operator names.
+/// Functions of a class of floats that are functions of `libm`.
+macro_rules! by_libm {
+    ($class:ident, $call:path; $($(#[$doc:meta])* $name:ident => $function:ident;)*) => {
+        $($(#[$doc])*
+        #[inline(always)]
+        pub fn $name<F: $class>(x: F) -> F {
+            $call(Libm::$function, x)
+        })*
+    };
+}
+
+/// The function of a class of floats that an operator names; `$other` if the operator is a single
+/// operation.
 macro_rules! functions {
-    ($class:ident, $op:expr, $x:expr) => {{
+    ($class:ident, $op:expr, $x:expr, $other:expr) => {{
         let x = $x;
-        Some(match $op {
+        match $op {
             UnaryOp::Exp => crate::$class::exp(x),
             UnaryOp::Exp2 => crate::$class::exp2(x),
             UnaryOp::Expm1 => crate::$class::expm1(x),
@@ -59,8 +71,8 @@ macro_rules! functions {
             | UnaryOp::Reciprocal
             | UnaryOp::IsNan
             | UnaryOp::IsInf
-            | UnaryOp::Not => return None,
-        })
+            | UnaryOp::Not => $other,
+        }
     }};
 }
 use functions;

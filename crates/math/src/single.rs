@@ -23,17 +23,7 @@ fn libm2<S: Single>(function: Libm2, x: S, y: S) -> S {
     S::Wide::libm2(function, x.widen(), y.widen()).narrow()
 }
 
-macro_rules! by_libm {
-    ($($(#[$doc:meta])* $name:ident => $function:ident;)*) => {
-        $($(#[$doc])*
-        #[inline(always)]
-        pub fn $name<S: Single>(x: S) -> S {
-            libm(Libm::$function, x)
-        })*
-    };
-}
-
-by_libm! {
+by_libm! { Single, libm;
     /// The tangent.
     tan => Tan;
     /// The inverse sine.
@@ -160,7 +150,7 @@ pub fn pow<S: Single>(x: S, y: S) -> S {
 /// which are single operations.
 #[inline(always)]
 pub fn unary<S: Single>(op: UnaryOp, x: S) -> Option<S> {
-    crate::functions!(single, op, x)
+    Some(crate::functions!(single, op, x, return None))
 }
 
 /// The value of [`BinaryOp::Pow`], [`BinaryOp::Atan2`] or [`BinaryOp::Hypot`]. `None` for the

@@ -278,29 +278,24 @@ impl Executable {
         stamp: Option<LayoutStamp>,
         source_info: &SourceInfo<'_>,
     ) -> Result<Vec<Value>> {
-        match &self.form {
-            Form::Planned(planned) => outside_modes(source_info, || {
-                self.check_overrides(planned)?;
-                planned.run(inputs, None, stamp, source_info)
-            }),
-            Form::Unplanned(mode) => unplanned::run(mode, inputs, source_info),
-        }
+        self.run_observed(inputs, stamp, source_info, &mut ())
     }
 
-    /// As [`Executable::run`], with an observer of the steps, if the program runs compiled.
+    /// As [`Executable::run_stamped`], with an observer of the steps, if the program runs compiled.
     ///
     /// # Errors
     /// As [`Executable::run`].
     pub(crate) fn run_observed(
         &self,
         inputs: &[Value],
+        stamp: Option<LayoutStamp>,
         source_info: &SourceInfo<'_>,
         observer: &mut impl StepObserver,
     ) -> Result<Vec<Value>> {
         match &self.form {
             Form::Planned(planned) => outside_modes(source_info, || {
                 self.check_overrides(planned)?;
-                planned.run_observed(inputs, None, None, source_info, observer)
+                planned.run_observed(inputs, None, stamp, source_info, observer)
             }),
             Form::Unplanned(mode) => unplanned::run(mode, inputs, source_info),
         }

@@ -225,13 +225,13 @@ impl Executable {
     ) -> Result<Profile> {
         let mut recorder = Recorder::new();
         for _ in 0..options.warm_up {
-            drop(self.run_observed(inputs, source_info, &mut recorder)?);
+            drop(self.run_observed(inputs, None, source_info, &mut recorder)?);
             recorder.discard_run();
         }
         for _ in 0..options.repeat {
             let begin = Instant::now();
             recorder.begin_run(begin);
-            let results = self.run_observed(inputs, source_info, &mut recorder)?;
+            let results = self.run_observed(inputs, None, source_info, &mut recorder)?;
             recorder.end_run(begin.elapsed());
             drop(results);
         }
